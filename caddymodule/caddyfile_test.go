@@ -134,7 +134,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"key of the account twice", app("account a {\nkey x\nkey y\n}"), "key is given twice", "5"},
 		{"key prefix without an underscore", app("account a {\nkey x\nkey_prefix acme\n}"), "account a: key_prefix: a key prefix ends with _", "5"},
 		{"key prefix of the service", app("account a {\nkey x\nkey_prefix lk_live_\n}"), "does not begin with lk_", "5"},
-		{"key prefix twice", app("account a {\nkey x\nkey_prefix a_\nkey_prefix b_\n}"), "key_prefix is given twice", "6"},
+		{"key prefix twice", app("account a {\nkey x\nkey_prefix acme_\nkey_prefix other_\n}"), "key_prefix is given twice", "6"},
 		{"no key prefix", app("account a {\nkey x\nkey_prefix\n}"), "wrong argument count", "5"},
 		{"unknown word in the account", app("account a {\nkye x\n}"), `unknown word "kye"`, "4"},
 		{"block where none belongs", app("key_cache 1 {\nx\n}"), "unexpected block", "4"},

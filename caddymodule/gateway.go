@@ -330,7 +330,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *requestState) {
 	ctx := r.Context()
 	form := g.hasKeyForm(ctx, secret)
-	s := stripper{secret: secret, ours: form || v.decision.Key != nil, noPrefix: !form, sources: g.Keys, gateway: g, ctx: ctx}
+	s := stripper{secret: secret, ours: form || v.decision.Key != nil, sources: g.Keys, gateway: g, ctx: ctx}
 	// An unknown key is no secret. The search for its copies would cost CPU time that anybody
 	// could cause.
 	s.masks = s.ours && (v.decision.Outcome != core.Unknown || g.passes(v))
@@ -341,19 +341,21 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 	s.stripOriginal(r, repl)
 }
 
-// hasKeyForm reports whether a value has the form of a key of the account. While the prefixes of the account are unknown,
-// the prefixes of all accounts of the process count.
+// hasKeyForm reports whether a value has the form of a key of the account. While the prefixes of the account are unknown, any
+// value with the characters of a key has it.
 func (g *Gateway) hasKeyForm(ctx context.Context, value string) bool {
-	ok := core.WellFormedUserSecret(value)
-	if !ok || g == nil || strings.HasPrefix(value, core.DefaultKeyPrefix) {
-		return ok
+	if g == nil || strings.HasPrefix(value, core.DefaultKeyPrefix) {
+		return core.WellFormedUserSecret(value)
+	}
+	if !core.HasKeyCharacters(value) {
+		return false
 	}
 	a := g.account.Load()
 	service, err := g.app.service()
 	if err != nil || a == nil {
 		return true
 	}
-	ok, err = service.WellFormedKey(ctx, a.ID, value)
+	ok, err := service.WellFormedKey(ctx, a.ID, value)
 	return ok || err != nil
 }
 

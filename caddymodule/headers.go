@@ -83,16 +83,7 @@ var headerFamilies = map[string]adminapi.RateLimitHeaders{
 func varyOf(sources []KeySource) string {
 	var fields []string
 	for _, s := range sources {
-		field := s.Name
-		switch s.In {
-		case inBearer:
-			field = "Authorization"
-		case inCookie:
-			field = "Cookie"
-		case inQuery:
-			continue
-		}
-		if !slices.Contains(fields, field) {
+		if field := s.field(); field != "" && !slices.Contains(fields, field) {
 			fields = append(fields, field)
 		}
 	}

@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -71,24 +70,45 @@ func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) error
 // redactor holds the places of credentials in the requests of a server.
 type redactor struct {
 	mu      sync.RWMutex
-	headers map[string]bool // canonical names
-	params  map[string]bool
+	sources []KeySource // in their normal form
 }
 
 func (g *redactor) add(sources []KeySource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.headers == nil {
-		g.headers, g.params = map[string]bool{}, map[string]bool{}
-	}
 	for _, s := range sources {
-		switch s.In {
-		case inHeader:
-			g.headers[http.CanonicalHeaderKey(s.Name)] = true
-		case inQuery:
-			g.params[s.Name] = true
+		if s = s.normal(); !slices.Contains(g.sources, s) {
+			g.sources = append(g.sources, s)
 		}
 	}
+}
+
+// value returns a value of a header field without the keys of its sources.
+func (g *redactor) value(field, value string) string {
+	for _, s := range g.sources {
+		switch {
+		case s.field() != field:
+		case s.In == inHeader:
+			return redacted
+		case s.In == inCookie:
+			value = redactCookie(value, s.Name)
+		case bearerToken(strings.TrimSpace(value)) != "":
+			return "Bearer " + redacted
+		}
+	}
+	return core.MaskSecrets(value)
+}
+
+// redactCookie returns a Cookie line without the values of the cookies with a name.
+func redactCookie(line, name string) string {
+	pairs := strings.Split(line, ";")
+	for i, pair := range pairs {
+		if cookie, value := cutCookie(pair); cookie == name && value != "" {
+			before, _, _ := strings.Cut(pair, "=")
+			pairs[i] = before + "=" + redacted
+		}
+	}
+	return strings.Join(pairs, ";")
 }
 
 // request returns a copy of a request without credentials, for a log.
@@ -99,42 +119,25 @@ func (g *redactor) request(r *http.Request) *http.Request {
 	return &clean
 }
 
-// header returns h without credentials: values of credential fields become REDACTED, and secrets
-// in other values are masked. It returns h itself if h has no credentials.
+// header returns h without credentials: keys at the places of sources become REDACTED, and secrets in other values are
+// masked. It returns h itself if h has no credentials.
 func (g *redactor) header(h http.Header) http.Header {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	clean, own := h, false
 	for name, values := range h {
-		masked, changed := values, g.headers[name]
-		if changed {
-			masked = []string{redacted}
-		} else if masked, changed = maskAll(values); !changed {
-			continue
+		for i, value := range values {
+			masked := g.value(name, value)
+			if masked == value {
+				continue
+			}
+			if !own {
+				clean, own = h.Clone(), true
+			}
+			clean[name][i] = masked
 		}
-		if !own {
-			clean, own = maps.Clone(h), true
-		}
-		clean[name] = masked
 	}
 	return clean
-}
-
-// maskAll returns the values with secrets masked, and whether any value changed. It returns the
-// same slice if none did.
-func maskAll(values []string) (masked []string, changed bool) {
-	masked = values
-	for i, v := range values {
-		m := core.MaskSecrets(v)
-		if m == v {
-			continue
-		}
-		if !changed {
-			masked, changed = slices.Clone(values), true
-		}
-		masked[i] = m
-	}
-	return masked, changed
 }
 
 // uri returns a request URI without credentials: values of credential parameters become REDACTED,
@@ -143,7 +146,7 @@ func (g *redactor) uri(uri string) string {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	path, query, ok := strings.Cut(uri, "?")
-	if !ok || len(g.params) == 0 {
+	if !ok {
 		return core.MaskSecrets(uri)
 	}
 	clean := make([]byte, 0, len(uri))
@@ -153,7 +156,7 @@ func (g *redactor) uri(uri string) string {
 		clean = append(clean, sep)
 		sep = '&'
 		k, _, _ := strings.Cut(pair, "=")
-		if name, err := url.QueryUnescape(k); err == nil && g.params[name] {
+		if name, err := url.QueryUnescape(k); err == nil && slices.Contains(g.sources, KeySource{In: inQuery, Name: name}) {
 			pair = k + "=" + redacted
 		}
 		clean = append(clean, pair...)

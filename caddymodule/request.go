@@ -43,6 +43,19 @@ func defaultKeySources() []KeySource {
 	return []KeySource{{In: inHeader, Name: "X-API-Key"}, {In: inBearer}}
 }
 
+// field returns the canonical name of the header field that holds the source, "" for the query.
+func (s KeySource) field() string {
+	switch s.In {
+	case inBearer:
+		return "Authorization"
+	case inCookie:
+		return "Cookie"
+	case inQuery:
+		return ""
+	}
+	return http.CanonicalHeaderKey(s.Name)
+}
+
 // check returns an error for an invalid source.
 func (s KeySource) check() error {
 	switch s.In {
@@ -187,16 +200,7 @@ func (s *RequestIDSource) check() error {
 // of all its requests.
 func (s *RequestIDSource) checkBeside(keys []KeySource) error {
 	field := http.CanonicalHeaderKey(s.Name)
-	shared := slices.ContainsFunc(keys, func(k KeySource) bool {
-		switch k.In {
-		case inBearer:
-			return field == "Authorization"
-		case inCookie:
-			return field == "Cookie"
-		}
-		return k.In == inHeader && k.normal().Name == field
-	})
-	if shared {
+	if slices.ContainsFunc(keys, func(k KeySource) bool { return k.field() == field }) {
 		return fmt.Errorf("request_id header: %s carries the key", s.Name)
 	}
 	return nil

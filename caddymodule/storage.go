@@ -116,9 +116,6 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	l.service = core.NewService(store, core.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
 	l.service.Tune(t.tunables)
 	l.names = newAccountNames(l.service)
-	if err := l.service.LoadKeyPrefixes(context.Background()); err != nil {
-		log.Warn("the key prefixes of the accounts could not be read: logs may show keys until the store answers", "error", core.MaskSecrets(err.Error()))
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watchHealth(ctx) })

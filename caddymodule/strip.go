@@ -21,9 +21,7 @@ type stripper struct {
 	masks   bool        // masks the copies inside other values
 	sources []KeySource // in their normal form
 
-	noPrefix bool // secret may lack a known prefix: mayHold then rules out no text
-
-	gateway *Gateway        // knows the prefixes of the account; nil: the prefixes of all accounts count
+	gateway *Gateway        // knows the prefixes of the account; nil: the account has the default prefix only
 	ctx     context.Context // of the request
 }
 
@@ -32,7 +30,7 @@ type stripper struct {
 // Everything else keeps its bytes and its order.
 func (s *stripper) strip(r *http.Request) {
 	for field, lines := range r.Header {
-		if slices.ContainsFunc(lines, s.mayHold) {
+		if s.isPlace(field) || slices.ContainsFunc(lines, s.mayHold) {
 			editLines(r.Header, field, func(line string) string { return s.line(field, line) })
 		}
 	}
@@ -58,10 +56,14 @@ func (s *stripper) stripOriginal(r *http.Request, repl *caddy.Replacer) {
 	*r = *r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, original))
 }
 
-// mayHold reports whether a text may hold a key value. Cheap pre-check that is false for most
-// texts.
+// mayHold reports whether a text may hold a copy of the used key value. Cheap pre-check that is false for most texts.
 func (s *stripper) mayHold(text string) bool {
-	return !s.ours || s.noPrefix || core.MayHoldUserSecret(text)
+	return !s.ours || strings.IndexByte(text, '%') >= 0 || strings.Contains(text, s.secret)
+}
+
+// isPlace reports whether keys are looked for in a header field.
+func (s *stripper) isPlace(field string) bool {
+	return slices.ContainsFunc(s.sources, func(place KeySource) bool { return place.field() == field })
 }
 
 // isUsedKey reports whether a value, in any place, is the used key value. A used value that is no
@@ -74,7 +76,7 @@ func (s *stripper) isKeyAt(value string, place KeySource) bool {
 	if s.isUsedKey(value) {
 		return true
 	}
-	return value != "" && (value == s.secret || s.gateway.hasKeyForm(s.ctx, value)) && slices.Contains(s.sources, place)
+	return value != "" && slices.Contains(s.sources, place) && (value == s.secret || s.gateway.hasKeyForm(s.ctx, value))
 }
 
 // line returns a line of a header field without key values, "" when the line was one.
@@ -95,7 +97,7 @@ func (s *stripper) line(field, line string) string {
 
 // query returns a query without key values.
 func (s *stripper) query(query string) string {
-	if !s.mayHold(query) {
+	if !s.mayHold(query) && !slices.ContainsFunc(s.sources, func(place KeySource) bool { return place.In == inQuery }) {
 		return query
 	}
 	return s.mask(withoutPairs(query, "&", func(pair string) bool {

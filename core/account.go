@@ -37,25 +37,31 @@ type AccountImport struct {
 
 // The bounds of key prefixes.
 const (
-	minKeyPrefix   = 2  // bytes
-	maxKeyPrefix   = 32 // bytes
-	MaxKeyPrefixes = 16 // of an account, besides DefaultKeyPrefix
+	minKeyPrefixLetters = 4  // ordinary words do not begin with the prefix
+	maxKeyPrefix        = 32 // bytes
+	MaxKeyPrefixes      = 16 // of an account, besides DefaultKeyPrefix
 )
 
 // idPrefixes are the prefixes of ids. Ids must not be masked as secrets.
 var idPrefixes = []string{"key_", "acct_", "okey_", "plan_", "hold_"} // hold_ is reserved
 
-// CheckKeyPrefix returns an error unless the prefix is valid: [DefaultKeyPrefix], or 2 to 32 characters of a to z, 0 to 9 and _.
-// It begins with a letter, not with lk_, and ends with _. It is not a suffix of a prefix of ids.
+// CheckKeyPrefix returns an error unless the prefix is valid: [DefaultKeyPrefix], or up to 32 characters of a to z, 0 to 9 and _,
+// at least 4 of them letters. It begins with a letter, not with lk_, and ends with _. It is not a suffix of a prefix of ids.
 func CheckKeyPrefix(prefix string) error {
 	const field, allowed = "key_prefix", "abcdefghijklmnopqrstuvwxyz0123456789_"
 	wrong := strings.Trim(prefix, allowed)
+	letters := strings.Map(func(r rune) rune {
+		if r < 'a' || r > 'z' {
+			return -1
+		}
+		return r
+	}, prefix)
 	id := slices.IndexFunc(idPrefixes, func(id string) bool { return strings.HasSuffix(id, prefix) })
 	switch {
 	case prefix == DefaultKeyPrefix:
 		return nil
-	case len(prefix) < minKeyPrefix || len(prefix) > maxKeyPrefix:
-		return invalid(field, fmt.Sprintf("A key prefix has %d to %d characters, and not %d", minKeyPrefix, maxKeyPrefix, len(prefix)))
+	case prefix == "" || len(prefix) > maxKeyPrefix:
+		return invalid(field, fmt.Sprintf("A key prefix has 1 to %d characters, and not %d", maxKeyPrefix, len(prefix)))
 	case wrong != "":
 		r, _ := utf8.DecodeRuneInString(wrong)
 		return invalid(field, fmt.Sprintf("A key prefix has letters a to z, digits and _ only, and not %q", r))
@@ -63,27 +69,14 @@ func CheckKeyPrefix(prefix string) error {
 		return invalid(field, fmt.Sprintf("A key prefix begins with a letter, and not with %q", prefix[0]))
 	case !strings.HasSuffix(prefix, "_"):
 		return invalid(field, "A key prefix ends with _, as in acme_live_")
+	case len(letters) < minKeyPrefixLetters:
+		return invalid(field, fmt.Sprintf("A key prefix has at least %d letters, as in acme_, and not %d", minKeyPrefixLetters, len(letters)))
 	case strings.HasPrefix(prefix, ownerPrefix):
 		return invalid(field, "A key prefix does not begin with lk_, which is kept for Limitkeeper; only lk_user_ does")
 	case id >= 0:
 		return invalid(field, fmt.Sprintf("The key prefix %s is the end of the id prefix %s: choose a longer one", prefix, idPrefixes[id]))
 	}
 	return nil
-}
-
-// knownPrefixes is the set of the key prefixes that accounts of this process have chosen, nil for none. Stores, logs and
-// requests of all accounts share a process, so texts are masked with the prefixes of all accounts.
-var knownPrefixes atomic.Pointer[prefixSet]
-
-// addKnownPrefixes adds key prefixes to knownPrefixes. It leaves out the default prefix and invalid ones.
-func addKnownPrefixes(prefixes ...string) {
-	for _, p := range prefixes {
-		for added := false; !added; {
-			known := knownPrefixes.Load()
-			added = p == DefaultKeyPrefix || CheckKeyPrefix(p) != nil || known.has(p) ||
-				knownPrefixes.CompareAndSwap(known, known.with(p))
-		}
-	}
 }
 
 // AccountPatch holds the members of an account to set. A nil pointer leaves the member alone.
@@ -143,7 +136,6 @@ func (s *Service) UpdateAccount(ctx context.Context, id string, p AccountPatch) 
 		if err := p.apply(a); err != nil {
 			return err
 		}
-		addKnownPrefixes(a.KeyPrefixes...) // before the first key has the prefix
 		if before = nil; a.KeyPrefix == was && len(a.KeyPrefixes) == had && a.AnyKeyForm == anyForm {
 			before = a
 			return errUnchanged
@@ -216,26 +208,6 @@ func (s *Service) WellFormedKey(ctx context.Context, account, secret string) (bo
 		return false, err
 	}
 	return prefixes.anyForm || slices.ContainsFunc(prefixes.accepted, func(p string) bool { return hasKeyForm(secret, p) }), nil
-}
-
-// LoadKeyPrefixes reads the key prefixes of all accounts, so that [MaskSecrets] knows them. Call it when the store is open
-// and before requests are served. After an error, or when changes of other processes were missed, the next miss of the key
-// cache runs it again.
-func (s *Service) LoadKeyPrefixes(ctx context.Context) error {
-	s.prefixesMissed.Store(false)
-	list := func(p Page) ([]*Account, int, error) { return s.Accounts(ctx, p) } // Accounts adds the prefixes
-	err := eachPage(ctx, list, func([]*Account) error { return nil })
-	if err != nil {
-		s.prefixesMissed.Store(true)
-	}
-	return err
-}
-
-// loadMissedPrefixes reads the key prefixes again after changes were missed.
-func (s *Service) loadMissedPrefixes(ctx context.Context) {
-	if s.prefixesMissed.Load() {
-		_ = s.LoadKeyPrefixes(ctx) // the flag is set again after an error
-	}
 }
 
 // The default caps of an account. They keep one account from filling the disk and memory
@@ -373,13 +345,11 @@ func (s *Service) AccountByName(ctx context.Context, name string) (*Account, err
 	return usable(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
-// usable returns an account and its error unless an import of the account has not finished. It adds the key prefixes of the
-// account to knownPrefixes.
+// usable returns an account and its error unless an import of the account has not finished.
 func usable(a *Account, err error) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	addKnownPrefixes(a.KeyPrefixes...)
 	if a.Import != nil && !a.Import.Complete {
 		return nil, Unavailable(fmt.Errorf("the account %q is incomplete: its import has not finished. If no import runs, import the same file again", a.Name))
 	}
@@ -413,11 +383,7 @@ func (s *Service) Health(ctx context.Context) error {
 
 // Accounts returns a page of all accounts, oldest first, and their total.
 func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error) {
-	list, total, err := s.store.Accounts(ctx, p)
-	for _, a := range list {
-		addKnownPrefixes(a.KeyPrefixes...)
-	}
-	return list, total, err
+	return s.store.Accounts(ctx, p)
 }
 
 // Account returns the account with the id, or [ErrAccountNotFound]. An account that is being imported is [ErrUnavailable].

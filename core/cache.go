@@ -420,7 +420,6 @@ func (w invalidator) Changed(c Change) {
 	case c.OwnerKey != Digest{}:
 		w.s.ownerKeys.forget(c.OwnerKey)
 	case c.KeyPrefix != "":
-		addKnownPrefixes(c.KeyPrefix)
 		w.s.prefixes.forget(c.Account)
 	}
 }
@@ -444,7 +443,6 @@ func (s *Service) ForgetAll() {
 	s.plans.forgetAll()
 	s.meters.forgetAll()
 	s.prefixes.forgetAll()
-	s.prefixesMissed.Store(true)
 	s.keys.forgetAll()
 	s.ownerKeys.forgetAll()
 }

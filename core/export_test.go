@@ -42,6 +42,3 @@ var Sanitize = sanitize
 
 // Checksum returns the checksum of the rest of a key.
 var Checksum = checksum
-
-// ForgetPrefixes empties knownPrefixes, so that a test of unknown prefixes can run again in one process.
-func ForgetPrefixes() { knownPrefixes.Store(nil) }

@@ -95,9 +95,18 @@ func (s *Service) history(ctx context.Context, of CounterID, p Page) ([]Entry, i
 // fill sets the members of the history entry of a request: bounded, and without any text that looks like a secret.
 func (e *Entry) fill(r *Request, d *pendingDecision) {
 	e.At, e.KeyID, e.UserID, e.Cost = d.At.UTC().Truncate(historyGranularity), d.Key.ID, d.Key.UserID, r.Cost
-	e.Endpoint = sanitize(r.Endpoint, MaxEntryEndpoint)
-	e.Method = sanitize(r.Method, MaxEntryMethod)
-	e.IP = sanitize(r.IP, MaxEntryAddress)
+	e.Endpoint = sanitize(r.mask(r.Endpoint), MaxEntryEndpoint)
+	e.Method = sanitize(r.mask(r.Method), MaxEntryMethod)
+	e.IP = sanitize(r.mask(r.IP), MaxEntryAddress)
+}
+
+// mask returns a text without copies of the key of the request. An imported key may have any form; [MaskSecrets] masks a key
+// with the default prefix.
+func (r *Request) mask(s string) string {
+	if r.Secret == "" || len(s) < len(r.Secret) || strings.HasPrefix(r.Secret, DefaultKeyPrefix) {
+		return s
+	}
+	return ReplaceSecret(s, r.Secret, "***")
 }
 
 // sanitize masks secrets in s, replaces control characters and invalid UTF-8 by U+FFFD, and cuts s
@@ -122,19 +131,15 @@ func sanitize(s string, n int) string {
 	return strings.ToValidUTF8(s[:min(n, len(s))], "")
 }
 
-// isPlainASCII reports whether s is printable ASCII without a percent sign and without the
-// beginning of a secret. Such a text can hold no secret. Nearly every request has only such texts.
+// isPlainASCII reports whether s is printable ASCII that holds no secret, from a look at its bytes. Nearly every request has
+// only such texts.
 func isPlainASCII(s string) bool {
-	known := knownPrefixes.Load()
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c > '~' || c == '%':
-			return false
-		case c == '_' && (strings.HasSuffix(s[:i+1], ownerPrefix) || known != nil && known.endsWith(s[:i+1])):
+		if s[i] < ' ' || s[i] > '~' {
 			return false
 		}
 	}
-	return true
+	return isPlain(s)
 }
 
 // HistoryFilter selects entries of the history of an account. The zero value selects all.

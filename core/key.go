@@ -249,7 +249,7 @@ func (b *Batch) CreateKey(p KeyPatch) (k *Key, secret string, err error) {
 	k = &Key{AccountID: b.account, ID: newID("key_"), Status: KeyActive, CreatedAt: now, UpdatedAt: now}
 	if p.Digest == nil {
 		secret = NewUserSecret(b.prefix)
-		k.Digest, k.Hint = DigestOf(secret), HintOf(secret)
+		k.Digest, k.Hint = DigestOf(secret), HintOf(secret, b.prefix)
 	}
 	if err := p.apply(b, k, now); err != nil {
 		return nil, "", err
@@ -339,7 +339,7 @@ func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace t
 			} else if k.Previous = append(k.Previous, GraceValue{k.Digest, s.now().Add(grace)}); len(k.Previous) > maxGraceValues {
 				return invalid("grace_seconds", "Too many earlier values of this key still work: regenerate it without grace, or later")
 			}
-			k.Digest, k.Hint = DigestOf(secret), HintOf(secret)
+			k.Digest, k.Hint = DigestOf(secret), HintOf(secret, b.prefix)
 			return nil
 		})
 		return err

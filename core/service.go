@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -82,8 +81,6 @@ type Service struct {
 	meters    *cache[string, metersOf]        // by account
 	prefixes  *cache[string, accountPrefixes] // by account
 
-	prefixesMissed atomic.Bool // the key prefixes of some accounts may be unknown: LoadKeyPrefixes must run
-
 	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory
 }
@@ -117,11 +114,7 @@ func (s *Service) newCaches(store Store) {
 	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, ErrOwnerKeyNotFound, byDigest, s.loadOwnerKey)
 	s.keys = newCache(DefaultKeyCache, s.clock, s.lease, ErrKeyNotFound, byDigest,
 		func(ctx context.Context, d Digest) (*cachedKey, error) {
-			k, err := newCachedKey(store.KeyByDigest(ctx, d))
-			if !errors.Is(err, ErrUnavailable) {
-				s.loadMissedPrefixes(ctx)
-			}
-			return k, err
+			return newCachedKey(store.KeyByDigest(ctx, d))
 		})
 	s.users = newCache(DefaultKeyCache, s.clock, s.lease, ErrUserNotFound,
 		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },

@@ -2,8 +2,6 @@ package core_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,19 +178,17 @@ func TestWatchedChangesMissed(t *testing.T) {
 	}
 }
 
-// A prefix that another process has set is known as soon as it is reported: its keys are accepted, and masked in logs.
-// After missed changes, the next look-up of a key reads the prefixes of all accounts.
+// A prefix that another process has set is known as soon as it is reported: its keys are accepted.
 func TestWatchedKeyPrefix(t *testing.T) {
-	core.ForgetPrefixes()
 	w := newWatched(t)
 	w.store.watcher.RenewLease(time.Hour)
-	set := func(prefix string) (secret string) {
+	set := func(prefix string) {
 		_, err := w.there.UpdateAccount(t.Context(), w.account, core.AccountPatch{KeyPrefix: &prefix})
 		w.ok(err)
-		_, secret, err = w.there.RegenerateKey(t.Context(), w.account, w.key.ID, 0)
+		_, secret, err := w.there.RegenerateKey(t.Context(), w.account, w.key.ID, 0)
 		w.ok(err)
 		w.secret = secret
-		return secret
+
 	}
 	set("watched_a_")
 	if got := w.outcome(); got != core.Allowed {
@@ -206,85 +202,6 @@ func TestWatchedKeyPrefix(t *testing.T) {
 	if got := w.outcome(); got != core.Allowed {
 		t.Errorf("after the report: got %s", got)
 	}
-
-	// The process that changes this account is another one: here no service has read the prefix.
-	a, err := w.store.UpdateAccount(t.Context(), w.account, func(a *core.Account) error {
-		a.KeyPrefixes = append(a.KeyPrefixes, "watched_c_", "watched_d_")
-		return nil
-	})
-	w.ok(err)
-	reported, missed := core.NewUserSecret("watched_c_"), core.NewUserSecret("watched_d_")
-	if core.MaskSecrets(reported) != reported || core.MaskSecrets(missed) != missed {
-		t.Fatal("prefixes that nobody has read are masked")
-	}
-	w.store.watcher.Changed(core.Change{Account: a.ID, KeyPrefix: "watched_c_"})
-	if got := core.MaskSecrets(reported); got != "watched_c_***" {
-		t.Errorf("a reported prefix: got %q", got)
-	}
-	w.store.watcher.ChangesMissed()
-	w.secret = core.NewUserSecret(core.DefaultKeyPrefix)
-	if got := w.outcome(); got != core.Unknown {
-		t.Errorf("an unknown key: got %s", got)
-	}
-	if got := core.MaskSecrets(missed); got != "watched_d_***" {
-		t.Errorf("a prefix of a missed change: got %q", got)
-	}
-}
-
-// LoadKeyPrefixes reads all accounts, on more than one page. After an error, the next look-up of a key tries again.
-func TestLoadKeyPrefixes(t *testing.T) {
-	store := &failing{Store: memstore.New()}
-	filler := core.NewService(store, core.Config{})
-	for i := range 1001 {
-		_, _, _, err := filler.CreateAccount(t.Context(), fmt.Sprint("account ", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	last, err := store.AccountByName(t.Context(), "account 1000")
-	if err != nil {
-		t.Fatal(err)
-	}
-	add := func(prefix string) string {
-		_, err := store.UpdateAccount(t.Context(), last.ID, func(a *core.Account) error {
-			a.KeyPrefixes = append(a.KeyPrefixes, prefix)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return core.NewUserSecret(prefix)
-	}
-	svc, first := core.NewService(store, core.Config{}), add("load_a_")
-	if err := svc.LoadKeyPrefixes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := core.MaskSecrets(first); got != "load_a_***" {
-		t.Errorf("a prefix on the last page: got %q", got)
-	}
-	second := add("load_b_")
-	store.err = core.ErrUnavailable
-	if err := svc.LoadKeyPrefixes(t.Context()); !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("got %v, want the error of the store", err)
-	}
-	store.err = nil
-	_, err = svc.Validate(t.Context(), last.ID, core.Request{Secret: "lk_user_abc", Endpoint: "/", Method: "GET", Cost: 1})
-	if got := core.MaskSecrets(second); err != nil || got != "load_b_***" {
-		t.Errorf("after the next look-up: got %q, %v", got, err)
-	}
-}
-
-// failing is a store that cannot list accounts while err is set.
-type failing struct {
-	*memstore.Store
-	err error
-}
-
-func (s *failing) Accounts(ctx context.Context, p core.Page) ([]*core.Account, int, error) {
-	if s.err != nil {
-		return nil, 0, s.err
-	}
-	return s.Store.Accounts(ctx, p)
 }
 
 var _ core.WatchedStore = (*shared)(nil)

@@ -129,20 +129,20 @@ func TestImport(t *testing.T) {
 		file := "\ufeffkey,key_sha256,user_external_id,user_email,user_name,plan,status,expires_at,metadata.team,used,name\n" +
 			"acme_live_1a2b3c4d5e6f,,u1,u1@example.com,One,pro,,,red,40,ci\n" +
 			"acme_test_1a2b3c4d5e6f,,u1,,,pro,inactive,,,,\n" +
-			"\"sk_9z8y7x6w5v4u3t\",,,new@example.com,," + w.pro + ",active,2099-01-01,,,\n" +
+			"\"sk_live_9z8y7x6w5v4u3t\",,,new@example.com,," + w.pro + ",active,2099-01-01,,,\n" +
 			"lk_user_fromanotherserver,,,ANN@example.com,,,,,,30,\n" +
 			"acme_live_secondofannnnn," + hex.EncodeToString(digest("acme_live_secondofannnnn")) + ",,ann@example.com,,,,,,25,\n" +
 			"acme_live_onlyaname12345,,,,Bo,pro,,2099-01-01T00:00:00Z,,,\n"
 		report, err := w.run(file, Options{})
 		w.ok(err)
-		want := Report{Rows: 6, Keys: 6, Users: 3, Used: 2, KeyPrefixes: []string{"acme_live_", "acme_test_", "sk_"}}
+		want := Report{Rows: 6, Keys: 6, Users: 3, Used: 2, KeyPrefixes: []string{"acme_live_", "acme_test_", "sk_live_"}}
 		if fmt.Sprint(report) != fmt.Sprint(want) {
 			t.Errorf("report %+v, want %+v", report, want)
 		}
-		if got := w.counts(); got != "4 users 6 keys [acme_live_ acme_test_ sk_] false" {
+		if got := w.counts(); got != "4 users 6 keys [acme_live_ acme_test_ sk_live_] false" {
 			t.Error(got)
 		}
-		for key, want := range map[string]int64{"acme_live_1a2b3c4d5e6f": 41, "sk_9z8y7x6w5v4u3t": 1, "lk_user_fromanotherserver": 56, "acme_live_onlyaname12345": 1} {
+		for key, want := range map[string]int64{"acme_live_1a2b3c4d5e6f": 41, "sk_live_9z8y7x6w5v4u3t": 1, "lk_user_fromanotherserver": 56, "acme_live_onlyaname12345": 1} {
 			if outcome, used := w.usage(key); outcome != core.Allowed || used != want {
 				t.Errorf("%s: %v with %d requests, want %d", key, outcome, used, want)
 			}

@@ -8,12 +8,12 @@ import (
 
 // write writes the rows of the batch: first users and keys, in one transaction, and then the counters of the keys.
 func (p *pass) write(claim *core.Claim) error {
-	fresh := false
+	fresh, prefixes := false, slices.Concat(p.forms.accepted, p.report.KeyPrefixes)
 	for i := range p.batch {
 		if r := &p.batch[i]; r.key == nil {
 			fresh = true
 			if r.value != "" {
-				r.patch.Hint = core.HintOf(r.value)
+				r.patch.Hint = core.HintOf(r.value, prefixes...)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestKeyPrefixForm(t *testing.T) {
 		}
 	}
 
-	for bad, want := range map[string]string{"": "2 to 32 characters", "Acme_": "A key prefix has letters a to z", "acme": "A key prefix ends with _", "lk_live_": "does not begin with lk_"} {
+	for bad, want := range map[string]string{"": "1 to 32 characters", "Acme_": "A key prefix has letters a to z", "acme": "A key prefix ends with _", "lk_live_": "does not begin with lk_"} {
 		b.send(page, action, url.Values{"key_prefix": {bad}}).want(t, 422, want, `id="key_prefix" name="key_prefix" type="text" value="`+bad+`"`, `aria-invalid="true"`)
 	}
 	form := url.Values{"form": {b.token(page)}, "key_prefix": {"site_test_"}}
