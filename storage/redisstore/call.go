@@ -263,6 +263,7 @@ var (
 	moveEndScript        = newScript("before_images", "before_deletion", "tombstone", "move_end")
 	readDaysScript       = newScript("read_days")
 	setDaysScript        = newScript("before_images", "set_days")
+	claimDigestScript    = newScript("claim_digest")
 	releaseDigestScript  = newScript("release_digest")
 	markScript           = newScript("mark")
 	openSnapshotScript   = newScript("open_snapshot")

@@ -34,7 +34,7 @@ import (
 //	{<account>}before:<account>        hash: before images of records and fields (batch.lua)
 //	{<account>}before:<account>:users  sorted set: ids that have left the index since the instant; also for plans and keys
 //
-//	d:<digest>                         account and id of the key that has or had the digest
+//	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
 //
 //	{<account>/<user>}c                hash: counters of the user (u) and of its keys (Seq), and their fields
 //	{<account>/<user>}t  t:<seq>       past days of the user and of a key, binary
