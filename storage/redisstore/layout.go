@@ -19,6 +19,7 @@ import (
 //	{registry}owners:<account>         list: digests of the account's owner's keys in order of creation
 //	{registry}owner-ids:<account>      hash: id of an owner's key to its digest
 //	{registry}access                   hash: id of an account to its sign-in data, JSON
+//	{registry}probe                    time of the last test write of a node (stats.go)
 //	{registry}snapshots                open snapshots of accounts, as in the slot of an account
 //	{registry}before:<account>         before images for the snapshot of an account, as in the slot of an account
 //
