@@ -12,6 +12,7 @@ import (
 // slot in a Cluster.
 //
 //	{registry}version                  random, changes with each write to the registry
+//	{registry}version:<account>        the same for the members of the account, its owner's keys and its sign-in data
 //	{registry}names                    hash: name of an account to its id
 //	{registry}accounts                 hash: id to account, JSON
 //	{registry}order                    list: ids of accounts in order of creation

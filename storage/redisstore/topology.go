@@ -119,12 +119,12 @@ func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage
 	nodes := s.client.Nodes()
 	answers := make(chan answer, len(nodes))
 	for address, n := range nodes {
-		go func() {
+		s.background.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 			defer cancel()
 			ranges, err := n.Do(ctx, n.B().ClusterSlots().Build()).ToArray()
 			answers <- answer{ranges, address, err}
-		}()
+		})
 	}
 	err = errors.New("the Cluster has no node")
 	for range nodes {
