@@ -297,7 +297,7 @@ func (cs *conns) dropAll() {
 }
 
 // wrongServer are the prefixes of errors that another server behind the same address may not return. Other errors concern the
-// server that the address names: LOADING ends by itself, OOM and MISCONF need an operator, and the client follows MOVED and
+// server that the address names: LOADING ends when the data is loaded, OOM and MISCONF need an operator, and the client follows MOVED and
 // CLUSTERDOWN.
 var wrongServer = []string{
 	"READONLY",   // a replica refuses a write
