@@ -71,7 +71,7 @@ func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account
 
 // UpdateAccount implements [core.Store].
 func (s *Store) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (a *core.Account, err error) {
-	err = s.updateRegistry(ctx, func(r *registryTx) error {
+	err = s.updateRegistryOf(ctx, id, func(r *registryTx) error {
 		b, ok := r.get("HGET", "accounts", id)
 		if !ok {
 			return core.ErrAccountNotFound
@@ -127,7 +127,7 @@ func (s *Store) OwnerKeys(ctx context.Context, account string, p core.Page) (pag
 
 // UpdateOwnerKey implements [core.Store].
 func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
-	err = s.updateRegistry(ctx, func(r *registryTx) error {
+	err = s.updateRegistryOf(ctx, account, func(r *registryTx) error {
 		digest, ok := r.get("HGET", "owner-ids:"+account, id)
 		if !ok {
 			return core.ErrOwnerKeyNotFound
@@ -162,7 +162,7 @@ func (s *Store) Access(ctx context.Context, account string) (ac *core.Access, er
 // UpdateAccess implements [core.Store]. It works while memory is full, so that an operator can sign in and
 // delete data.
 func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
-	err = s.updateRegistry(ctx, func(r *registryTx) error {
+	err = s.updateRegistryOf(ctx, account, func(r *registryTx) error {
 		if ac, err = r.access(account); err != nil {
 			return err
 		}
@@ -199,6 +199,7 @@ func (s *Store) accountExists(ctx context.Context, account string) (bool, error)
 type registryTx struct {
 	ctx     context.Context
 	s       *Store
+	scope   string // name of the version key
 	version string // of the first read; all reads must see it
 	writes  *batch
 	readErr error // the first failed read; later answers are zero
@@ -207,12 +208,22 @@ type registryTx struct {
 // updateRegistry runs fn, and commits its writes if the registry is unchanged since the first read.
 // Otherwise it runs fn again.
 func (s *Store) updateRegistry(ctx context.Context, fn func(*registryTx) error) error {
+	return s.updateRegistryAt(ctx, "version", fn)
+}
+
+// updateRegistryOf is updateRegistry for a change of existing records of one account. It depends on a version of the account, so
+// that a stream of form tokens or of uses of an owner's key delays no other account. fn neither creates nor deletes records.
+func (s *Store) updateRegistryOf(ctx context.Context, account string, fn func(*registryTx) error) error {
+	return s.updateRegistryAt(ctx, "version:"+account, fn)
+}
+
+func (s *Store) updateRegistryAt(ctx context.Context, scope string, fn func(*registryTx) error) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.end()
 	return s.retryStale(func() (bool, error) {
-		r := &registryTx{ctx: ctx, s: s, writes: newBatch(s.o.registry())}
+		r := &registryTx{ctx: ctx, s: s, scope: scope, writes: newBatchOf(s.o.registry().key(scope))}
 		err := fn(r)
 		switch {
 		case r.readErr == errStale:
@@ -233,7 +244,7 @@ func (r *registryTx) read(command, name string, args ...string) (answer rueidis.
 	if r.readErr != nil {
 		return answer, false
 	}
-	b := newBatch(r.s.o.registry())
+	b := newBatchOf(r.s.o.registry().key(r.scope))
 	b.add(command, r.s.o.registry().key(name), args...)
 	version, answers, err := r.s.readBatch(r.ctx, b)
 	if err == nil && r.version != "" && version != r.version {

@@ -25,8 +25,11 @@ type batch struct {
 // the batch fails when memory is full.
 const headerArgs = 3
 
-func newBatch(slot keySlot) *batch {
-	return &batch{keys: []string{slot.key("version")}, keyIndex: map[string]string{}, args: make([]string, headerArgs)}
+func newBatch(slot keySlot) *batch { return newBatchOf(slot.key("version")) }
+
+// newBatchOf returns a batch that depends on a version key. The slot of the key is the slot of the batch.
+func newBatchOf(version string) *batch {
+	return &batch{keys: []string{version}, keyIndex: map[string]string{}, args: make([]string, headerArgs)}
 }
 
 // keyNumber returns the position of a key in KEYS, and adds the key if necessary.

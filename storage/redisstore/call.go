@@ -27,6 +27,7 @@ func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 	r := s.client.Do(ctx, cmd)
 	s.observe(began, r.NonRedisError())
 	n.leave(r.NonRedisError())
+	s.noteReply(r.Error())
 	return r
 }
 
@@ -74,9 +75,10 @@ func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r
 	}
 	s.observe(began, r.NonRedisError())
 	n.leaveWaiting(r.NonRedisError())
-	if r.Error() != nil {
+	if s.noteReply(r.Error()); r.Error() != nil {
 		return r
 	}
+	s.noteReply(wait.Error())
 	if has, err := wait.AsInt64(); err != nil {
 		return rueidis.NewErrorResult(fmt.Errorf("waiting for %d replicas: %w", w.Replicas, err))
 	} else if has < int64(w.Replicas) {
@@ -263,6 +265,7 @@ var (
 	moveEndScript        = newScript("before_images", "before_deletion", "tombstone", "move_end")
 	readDaysScript       = newScript("read_days")
 	setDaysScript        = newScript("before_images", "set_days")
+	claimDigestScript    = newScript("claim_digest")
 	releaseDigestScript  = newScript("release_digest")
 	markScript           = newScript("mark")
 	openSnapshotScript   = newScript("open_snapshot")

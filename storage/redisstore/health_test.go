@@ -1,11 +1,16 @@
 package redisstore_test
 
 import (
+	"errors"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -50,4 +55,40 @@ func commands(t *testing.T, server *redistest.Server) int {
 	}
 	t.Fatal("INFO has no total_commands_processed")
 	return 0
+}
+
+// A node is ready while a decision would be counted, and not while Redis only answers reads. It recovers by itself.
+func TestHealthWrites(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	host, port, err := net.SplitHostPort(master.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openFaulty(t, faulty(master.Addr()))
+	config := func(name, value string) func() { return func() { master.Do(t, "CONFIG", "SET", name, value) } }
+	for _, c := range []struct {
+		name      string
+		fail, end func()
+	}{
+		{"memory full", func() {
+			config("maxmemory-policy", "noeviction")()
+			config("maxmemory", "1")()
+		}, config("maxmemory", "0")},
+		{"min-replicas-to-write", config("min-replicas-to-write", "1"), config("min-replicas-to-write", "0")},
+		{"wait_replicas", func() { s.SetWait(redisstore.Wait{Replicas: 1, Timeout: 50 * time.Millisecond}) }, func() { s.SetWait(redisstore.Wait{}) }},
+		{"replica", func() {
+			other := redistest.Start(t)
+			h, p, _ := net.SplitHostPort(other.Addr())
+			other.Do(t, "REPLICAOF", host, port) // the data stays the same in both directions
+			master.AwaitReplicas(1)
+			other.Do(t, "REPLICAOF", "NO", "ONE")
+			master.Do(t, "REPLICAOF", h, p)
+		}, func() { master.Do(t, "REPLICAOF", "NO", "ONE") }},
+	} {
+		c.fail()
+		until(t, c.name+": an error", func() bool { return errors.Is(s.Health(t.Context()), core.ErrUnavailable) })
+		c.end()
+		until(t, c.name+": the health", func() bool { return s.Health(t.Context()) == nil })
+	}
 }

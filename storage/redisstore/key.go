@@ -33,32 +33,49 @@ func (s *Store) Key(ctx context.Context, account, id string) (*core.Key, error) 
 	return r.key(), nil
 }
 
-// KeyByDigest implements [core.Store]. The entry of the digest is in another slot, and may be newer or
-// older than the key. So the key must list the digest.
+// KeyByDigest implements [core.Store]. The entry of the digest is in another slot, and lists every key that may have the
+// digest. A transaction may move the digest between the reads of two keys. So KeyByDigest reads an entry of several keys twice.
 func (s *Store) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
 	defer s.end()
-	calls, cancel := s.withTimeout(ctx)
+	for range 2 {
+		holders, err := s.digestHolders(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		for _, holder := range holders {
+			account, id, _ := strings.Cut(holder, "\x00")
+			k, err := fetch[keyRecord](ctx, s, s.o.account(account).apiKey(id), core.ErrKeyNotFound)
+			switch {
+			case errors.Is(err, core.ErrKeyNotFound):
+			case err != nil:
+				return nil, err
+			case slices.Contains(k.Digests(), d):
+				return k.key(), nil
+			}
+		}
+		if len(holders) < 2 {
+			break
+		}
+	}
+	return nil, core.ErrKeyNotFound
+}
+
+// digestHolders returns the account and id of each key that may have a digest.
+func (s *Store) digestHolders(ctx context.Context, d core.Digest) ([]string, error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	r := s.do(calls, s.client.B().Get().Key(s.o.digest(d)).Build())
+	r := s.do(ctx, s.client.B().Get().Key(s.o.digest(d)).Build())
 	if err := unavailable(r.Error()); err != nil {
 		return nil, err
 	}
-	holder, err := r.ToString()
+	entry, err := r.ToString()
 	if err != nil {
-		return nil, core.ErrKeyNotFound
+		return nil, nil
 	}
-	account, id, _ := strings.Cut(holder, "\x00")
-	k, err := fetch[keyRecord](ctx, s, s.o.account(account).apiKey(id), core.ErrKeyNotFound)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Contains(k.Digests(), d) {
-		return nil, core.ErrKeyNotFound
-	}
-	return k.key(), nil
+	return strings.Split(entry, "\n"), nil
 }
 
 // Keys implements [core.Store].

@@ -12,6 +12,7 @@ import (
 // slot in a Cluster.
 //
 //	{registry}version                  random, changes with each write to the registry
+//	{registry}version:<account>        the same for the members of the account, its owner's keys and its sign-in data
 //	{registry}names                    hash: name of an account to its id
 //	{registry}accounts                 hash: id to account, JSON
 //	{registry}order                    list: ids of accounts in order of creation
@@ -19,6 +20,7 @@ import (
 //	{registry}owners:<account>         list: digests of the account's owner's keys in order of creation
 //	{registry}owner-ids:<account>      hash: id of an owner's key to its digest
 //	{registry}access                   hash: id of an account to its sign-in data, JSON
+//	{registry}probe                    time of the last test write of a node (stats.go)
 //	{registry}snapshots                open snapshots of accounts, as in the slot of an account
 //	{registry}before:<account>         before images for the snapshot of an account, as in the slot of an account
 //
@@ -34,7 +36,7 @@ import (
 //	{<account>}before:<account>        hash: before images of records and fields (batch.lua)
 //	{<account>}before:<account>:users  sorted set: ids that have left the index since the instant; also for plans and keys
 //
-//	d:<digest>                         account and id of the key that has or had the digest
+//	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
 //
 //	{<account>/<user>}c                hash: counters of the user (u) and of its keys (Seq), and their fields
 //	{<account>/<user>}t  t:<seq>       past days of the user and of a key, binary

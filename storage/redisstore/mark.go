@@ -166,6 +166,10 @@ func (m *master) check(ctx context.Context) error {
 	}
 	info := infoOf(text)
 	if info["role"] != "master" {
+		if s.oneAddress() { // the address may name another server
+			s.o.conns.dropAll()
+			return errReplica
+		}
 		return nil // the topology is about to change
 	}
 	accounts, notHere := answers[1].AsInt64()

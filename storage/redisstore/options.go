@@ -59,6 +59,7 @@ type Options struct {
 	OnCall func(took time.Duration, fault error)
 
 	access *atomic.Pointer[Access] // credentials of new connections; nil until Open
+	conns  *conns                  // open connections to servers; nil until Open
 }
 
 // Access holds the credentials for servers and sentinels. All of it may change while the store is open,
@@ -93,6 +94,7 @@ func (o Options) withDefaults() (Options, error) {
 	a := o.Access()
 	o.access = new(atomic.Pointer[Access])
 	o.access.Store(&a)
+	o.conns = &conns{}
 	return o, o.Check()
 }
 
@@ -185,10 +187,13 @@ func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteA
 // dial connects with the current TLS config.
 func (o *Options) dial(ctx context.Context, address string, d *net.Dialer, of *tls.Config) (net.Conn, error) {
 	c, err := dial(ctx, address, d, o.access.Load().TLS)
-	if err == nil && of == toSentinel {
-		c = sentinelConn{c}
+	switch {
+	case err != nil:
+		return nil, err
+	case of == toSentinel:
+		return sentinelConn{c}, nil
 	}
-	return c, err
+	return o.conns.track(c), nil
 }
 
 // credentials returns the current credentials for a connection that [Options.dial] has made.

@@ -52,14 +52,18 @@ func parseTask(s string) (k task, err error) {
 // drain runs the tasks in the outbox of an account. After wait it returns [core.ErrUnavailable], and the
 // tasks continue until the store is closed.
 func (s *Store) drain(ctx context.Context, account string, wait time.Duration) error {
-	done := s.drains.DoChan(account, func() (any, error) {
-		return nil, s.runTasks(context.WithoutCancel(ctx), account)
+	done := make(chan error, 1)
+	s.background.Go(func() {
+		_, err, _ := s.drains.Do(account, func() (any, error) {
+			return nil, s.runTasks(context.WithoutCancel(ctx), account)
+		})
+		done <- err
 	})
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
-	case r := <-done:
-		return r.Err
+	case err := <-done:
+		return err
 	case <-ctx.Done():
 		return unavailable(ctx.Err())
 	case <-t.C:

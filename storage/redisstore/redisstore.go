@@ -62,6 +62,8 @@ type Store struct {
 	warnings    warningLog
 	health      healthCache
 
+	background sync.WaitGroup // goroutines that may outlive their call; Close waits for them
+
 	inUse   sync.RWMutex // read-locked by each call
 	closed  bool
 	closing atomic.Bool // long calls stop when it is true
@@ -89,6 +91,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.SetHistoryCap(o.History)
 	s.nodes = newNodes(s)
 	if err := s.check(ctx); err != nil {
+		s.background.Wait()
 		client.Close()
 		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
@@ -112,8 +115,8 @@ func (s *Store) SetAccess(a Access) {
 	if s.o.access.Store(&a); s.beginAfterLoss() != nil {
 		return
 	}
-	go func() {
-		defer s.end()
+	defer s.end()
+	s.background.Go(func() {
 		client, err := s.o.connect()
 		if err != nil {
 			s.o.Logger.Warn("redis accepts no new connection with the changed credentials; open connections continue",
@@ -121,7 +124,7 @@ func (s *Store) SetAccess(a Access) {
 			return
 		}
 		client.Close()
-	}()
+	})
 }
 
 func (s *Store) changeSettings(change func(*settings)) {
@@ -136,7 +139,7 @@ func (s *Store) changeSettings(change func(*settings)) {
 // HistoryCap returns the maximum number of entries of a history.
 func (s *Store) HistoryCap() int { return s.settings.Load().history }
 
-// Close waits for running calls and closes the connections. A second Close does nothing.
+// Close waits for running calls and for goroutines that they have started, and closes the connections. A second Close does nothing.
 func (s *Store) Close() error {
 	s.closing.Store(true)
 	s.inUse.Lock()
@@ -146,6 +149,7 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	s.watch.stop()
+	s.background.Wait() // neither calls nor the watch start goroutines now
 	s.client.Close()
 	s.replicaConns.close()
 	return nil

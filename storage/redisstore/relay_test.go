@@ -10,10 +10,10 @@ import (
 
 // relay is a TCP proxy between a store and its server. It recognizes the connections with client tracking.
 type relay struct {
-	l      net.Listener
-	server string
+	l net.Listener
 
 	mu      sync.Mutex
+	server  string // of new connections
 	conns   []*relayed
 	refuses bool // refuse connections with client tracking
 	open    sync.WaitGroup
@@ -51,7 +51,10 @@ func (r *relay) serve() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", r.server)
+		r.mu.Lock()
+		address := r.server
+		r.mu.Unlock()
+		server, err := net.Dial("tcp", address)
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -2,8 +2,8 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,7 +41,8 @@ func (s *Store) Stats() (st Stats) {
 	return st
 }
 
-// healthFor is how long the answer of Redis to [Store.Health] is used: anyone can request the health without limit.
+// healthFor is how long the answer of Redis to [Store.Health] is used: anyone can request the health without limit. So a node
+// sends at most 4 probes a second.
 const healthFor = 250 * time.Millisecond
 
 // healthCache is the last answer to [Store.Health].
@@ -51,7 +52,7 @@ type healthCache struct {
 	err error
 }
 
-// Health implements [core.HealthStore]. It sends at most one question to Redis in healthFor.
+// Health implements [core.HealthStore]. It sends at most one write to Redis in healthFor.
 func (s *Store) Health(ctx context.Context) error {
 	refuse := func(text string, why error) error {
 		return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, why)
@@ -68,12 +69,22 @@ func (s *Store) Health(ctx context.Context) error {
 	if time.Since(h.at) < healthFor {
 		return h.err
 	}
-	_, h.err = s.AccountByName(context.WithoutCancel(ctx), "health")
-	if errors.Is(h.err, core.ErrAccountNotFound) {
-		h.err = nil
-	}
+	h.err = s.probe(ctx)
 	h.at = time.Now()
 	return h.err
+}
+
+// probe writes to the master of the registry, and waits for replicas like a decision. It fails when the master only answers
+// reads: its memory is full, its replicas are missing, its disk is full, or it is a replica.
+func (s *Store) probe(ctx context.Context) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	set := s.client.B().Set().Key(s.o.registry().key("probe")).Value(strconv.FormatInt(time.Now().UnixMilli(), 10)).Build()
+	return unavailable(s.doWrite(ctx, set).Error())
 }
 
 var _ core.HealthStore = (*Store)(nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,12 +119,12 @@ func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage
 	nodes := s.client.Nodes()
 	answers := make(chan answer, len(nodes))
 	for address, n := range nodes {
-		go func() {
+		s.background.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 			defer cancel()
 			ranges, err := n.Do(ctx, n.B().ClusterSlots().Build()).ToArray()
 			answers <- answer{ranges, address, err}
-		}()
+		})
 	}
 	err = errors.New("the Cluster has no node")
 	for range nodes {
@@ -240,4 +241,90 @@ func (ns *nodes) ofSlot(slot uint16) *node {
 		}
 	}
 	return ns.single.Load()
+}
+
+// Managed services put one address in front of a master and its replicas, and move the address at a failover. Open
+// connections stay at the former master. An error that means "wrong server" closes them all, and the client dials again.
+
+// conns are the open connections to servers.
+type conns struct {
+	mu      sync.Mutex
+	open    map[*trackedConn]struct{}
+	dropped time.Time // when dropAll last closed the connections
+}
+
+// trackedConn is an open connection to a server.
+type trackedConn struct {
+	net.Conn
+	in *conns
+}
+
+// Close implements [net.Conn].
+func (c *trackedConn) Close() error {
+	c.in.mu.Lock()
+	delete(c.in.open, c)
+	c.in.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// track returns the connection as an element of cs until it is closed.
+func (cs *conns) track(c net.Conn) net.Conn {
+	t := &trackedConn{c, cs}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.open == nil {
+		cs.open = map[*trackedConn]struct{}{}
+	}
+	cs.open[t] = struct{}{}
+	return t
+}
+
+// dropEvery is the least time between two closings of all connections: a master may lack its replicas for long.
+const dropEvery = time.Second
+
+// dropAll closes all connections, at most once in dropEvery.
+func (cs *conns) dropAll() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if time.Since(cs.dropped) < dropEvery {
+		return
+	}
+	cs.dropped = time.Now()
+	for c := range cs.open {
+		_ = c.Conn.Close()
+	}
+	clear(cs.open)
+}
+
+// wrongServer are the prefixes of errors that another server behind the same address may not return. Other errors concern the
+// server that the address names: LOADING ends when the data is loaded, OOM and MISCONF need an operator, and the client follows MOVED and
+// CLUSTERDOWN.
+var wrongServer = []string{
+	"READONLY",   // a replica refuses a write
+	"MASTERDOWN", // a replica without its master refuses a read
+	"UNBLOCKED",  // a master has become a replica while a call waited for replicas
+	"NOREPLICAS", // a master lacks replicas: they may follow a new master
+}
+
+// errReplica means that the server is a replica.
+var errReplica = errors.New("the server is a replica, not the master")
+
+// noteReply closes all connections after an error that means "wrong server". A Cluster and Sentinel have addresses for each
+// server, which the client follows.
+func (s *Store) noteReply(err error) {
+	reply, ok := rueidis.IsRedisErr(err)
+	if !ok || reply.IsNil() || !s.oneAddress() {
+		return
+	}
+	for _, prefix := range wrongServer {
+		if strings.HasPrefix(reply.Error(), prefix) {
+			s.o.conns.dropAll()
+			return
+		}
+	}
+}
+
+// oneAddress reports whether one address names the master, whichever server that is.
+func (s *Store) oneAddress() bool {
+	return s.o.Sentinel == "" && s.client.Mode() != rueidis.ClientModeCluster
 }

@@ -274,33 +274,30 @@ func (w *writes) addTask(c task) {
 	w.batch.add("RPUSH", w.t.slot.key("chores"), c.String())
 }
 
-// claimDigests maps digests to their keys before the commit, so that a committed key is always found.
+// claimDigests adds keys to the entries of their digests before the commit, so that a committed key is always found. The
+// other keys of an entry stay: if the commit fails, they still have the digest.
 func (s *Store) claimDigests(ctx context.Context, claims map[core.Digest]string) error {
+	return s.eachDigest(ctx, claimDigestScript, claims)
+}
+
+// releaseDigests removes keys from the entries of their former digests. A failure is harmless: a key that lacks the
+// digest is ignored.
+func (s *Store) releaseDigests(ctx context.Context, releases map[core.Digest]string) {
+	_ = s.eachDigest(ctx, releaseDigestScript, releases)
+}
+
+// eachDigest runs a script on the entry of each digest, in parallel.
+func (s *Store) eachDigest(ctx context.Context, c *script, holders map[core.Digest]string) error {
 	var g errgroup.Group
 	g.SetLimit(maxParallel)
-	for d, holder := range claims {
+	for d, holder := range holders {
 		g.Go(func() error {
 			ctx, cancel := s.withTimeout(ctx)
 			defer cancel()
-			return unavailable(s.doWrite(ctx, s.client.B().Set().Key(s.o.digest(d)).Value(holder).Build()).Error())
+			return unavailable(c.write(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error())
 		})
 	}
 	return g.Wait()
-}
-
-// releaseDigests deletes the entries of removed digests. A failure is harmless: an entry whose key lacks
-// the digest is ignored.
-func (s *Store) releaseDigests(ctx context.Context, releases map[core.Digest]string) {
-	var g errgroup.Group
-	g.SetLimit(maxParallel)
-	for d, holder := range releases {
-		g.Go(func() error {
-			ctx, cancel := s.withTimeout(ctx)
-			defer cancel()
-			return releaseDigestScript.read(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error()
-		})
-	}
-	_ = g.Wait()
 }
 
 // Names of invalidations.

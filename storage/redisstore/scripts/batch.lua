@@ -28,7 +28,7 @@
 -- that was created after the instant leaves no image when it is deleted.
 local images = {}
 local imagedHashes = {last = true, accounts = true, owners = true, access = true} -- a snapshot reads no other hashes
-local slot = string.sub(KEYS[1], 1, -8) -- without 'version'
+local slot = string.match(KEYS[1], '^[^}]*}') -- with the hash tag, without the name of the version
 
 local function saveImages(command, key, first, last)
 	for _, image in ipairs(images) do
