@@ -268,10 +268,11 @@ func (s *Service) createAccount(ctx context.Context, name, secret string) (*Acco
 	}
 	a := &Account{ID: newID("acct_"), Name: name, CreatedAt: s.now()}
 	k := s.newOwnerKey(a.ID, "default", secret)
-	if err := s.store.CreateAccount(ctx, a, k); err != nil {
+	err = s.store.CreateAccount(ctx, a, k)
+	s.ownerKeys.forget(k.Digest) // also after an error: see updateOwnerKey
+	if err != nil {
 		return nil, nil, err
 	}
-	s.ownerKeys.forget(k.Digest)
 	return a, k, nil
 }
 

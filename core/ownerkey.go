@@ -97,11 +97,24 @@ func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*Ow
 	}
 	secret := NewOwnerSecret()
 	k := s.newOwnerKey(account, name, secret)
-	if err := s.store.CreateOwnerKey(ctx, k); err != nil {
+	err = s.store.CreateOwnerKey(ctx, k)
+	s.ownerKeys.forget(k.Digest) // also after an error: see updateOwnerKey
+	if err != nil {
 		return nil, "", err
 	}
-	s.ownerKeys.forget(k.Digest)
 	return k, secret, nil
+}
+
+// updateOwnerKey is [Store.UpdateOwnerKey], and removes the key from the cache. It does so after an error, too: the store may have
+// stored a change that it answers with [ErrUnavailable].
+func (s *Service) updateOwnerKey(ctx context.Context, account, id string, fn func(*OwnerKey) error) (*OwnerKey, error) {
+	var digest Digest
+	k, err := s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
+		digest = k.Digest
+		return fn(k)
+	})
+	s.ownerKeys.forget(digest)
+	return k, err
 }
 
 // OwnerKeys returns a page of the owner's keys of the account, oldest first, including revoked
@@ -113,7 +126,7 @@ func (s *Service) OwnerKeys(ctx context.Context, account string, p Page) ([]*Own
 // RevokeOwnerKey revokes an owner's key: the next request with it is refused. Revoking it again
 // changes nothing. A missing key is [ErrOwnerKeyNotFound].
 func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*OwnerKey, error) {
-	k, err := s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
+	k, err := s.updateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
 		if k.RevokedAt == nil {
 			now := s.now()
 			k.RevokedAt = &now
@@ -123,7 +136,6 @@ func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*Owne
 	if err != nil {
 		return nil, err
 	}
-	s.ownerKeys.forget(k.Digest)
 	s.lastUse.byDigest.Delete(k.Digest)
 	return k, nil
 }
@@ -152,13 +164,12 @@ func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, gr
 		return s.revokeOnError(ctx, k, secret, err)
 	}
 	until := s.now().Add(grace)
-	_, err = s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
+	_, err = s.updateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
 		if k.ExpiresAt == nil || until.Before(*k.ExpiresAt) {
 			k.ExpiresAt = &until
 		}
 		return nil
 	})
-	s.ownerKeys.forget(old.Digest)
 	return s.revokeOnError(ctx, k, secret, err)
 }
 
