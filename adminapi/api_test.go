@@ -330,7 +330,7 @@ func (a *api) record(r *http.Request) *result {
 	if err == nil {
 		r.Body = io.NopCloser(bytes.NewReader(sent))
 	}
-	r.TLS = &tls.ConnectionState{}
+	r.TLS = &tls.ConnectionState{HandshakeComplete: true}
 	w := httptest.NewRecorder()
 	a.handler.ServeHTTP(w, r)
 	return a.check(&exchange{r, sent, w.Code, w.Result().Header, w.Body.Bytes()})

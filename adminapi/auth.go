@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -17,16 +18,29 @@ const (
 func (c *call) authenticate() (err error) {
 	secret, ok := bearer(c.r.Header)
 	if !ok {
-		return errUnauthorized
+		return missingKey(c.r.Header)
 	}
 	if c.svc, err = c.service(); err != nil {
 		return err
 	}
 	if c.owner, err = c.svc.Authenticate(c.ctx(), secret); err != nil {
+		if errors.Is(err, core.ErrInvalidOwnerKey) && strings.HasPrefix(secret, core.DefaultKeyPrefix) {
+			return errUserKey
+		}
 		return err
 	}
 	c.account = c.owner.AccountID
 	return nil
+}
+
+// missingKey returns the error for a request without a bearer token. It says where the owner's key belongs if the client sent it elsewhere.
+func missingKey(h http.Header) error {
+	for _, name := range []string{"Authorization", "X-Api-Key"} {
+		if core.WellFormedOwnerSecret(strings.TrimSpace(h.Get(name))) {
+			return errNoBearer
+		}
+	}
+	return errUnauthorized
 }
 
 // bearer returns the token of the only Authorization header. The scheme Bearer is case-insensitive.

@@ -51,7 +51,7 @@ func BenchmarkValidate(b *testing.B) {
 	server := adminapi.New(adminapi.Config{Service: func() *core.Service { return svc }})
 	body := `{"api_key":"` + secret + `","endpoint":"/v1/items/42","method":"GET"}`
 	r, _ := http.NewRequest("POST", "https://localhost/functions/v1/validate", nil)
-	r.TLS, r.RemoteAddr = &tls.ConnectionState{}, "203.0.113.9:4711"
+	r.TLS, r.RemoteAddr = &tls.ConnectionState{HandshakeComplete: true}, "203.0.113.9:4711"
 	r.Header.Set("Authorization", "Bearer "+owner)
 	r.Header.Set("Content-Type", "application/json")
 	reader := &rereadable{}

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
 // The limits of a request body. They are checked before the body is decoded.
@@ -62,7 +63,10 @@ func putBuffer(buf *bytes.Buffer) {
 
 // body reads the body into buf and returns its bytes. An empty body is returned as "{}".
 func (c *call) body(buf *bytes.Buffer) ([]byte, error) {
-	_, err := buf.ReadFrom(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	err := c.config.bodies.ReadBody(buf, c.w, c.r, c.account, maxBody)
+	if errors.Is(err, exchange.ErrBusy) {
+		return nil, core.ErrTooManyRequests
+	}
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
 		return nil, invalidRequest("body", "Body must be at most 64 KiB")
 	}

@@ -47,8 +47,21 @@ func errorAnswer(e *core.Error) answer {
 	return a
 }
 
-// write answers with v as JSON. It returns an error, and writes nothing, if v cannot be marshalled.
-func (c *call) write(status int, v any) error { return writeJSON(c.w, status, v) }
+// write answers with v as JSON. It returns an error, and writes nothing, if v cannot be marshalled, or if answers that the clients of
+// the account have not read hold too many bytes.
+func (c *call) write(status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	release, err := c.config.answers.Reserve(c.w, c.r, c.account, len(body))
+	if err != nil {
+		return core.ErrTooManyRequests
+	}
+	defer release()
+	writeBody(c.w, status, body)
+	return nil
+}
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)

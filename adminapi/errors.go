@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
 // statuses maps each public code to its status. An error with another code is answered as an internal
@@ -35,10 +36,15 @@ const retrySoon = time.Second
 var (
 	errPlainHTTP        = invalidRequest("scheme", "Only HTTPS is accepted")
 	errUnauthorized     = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required"}
+	errNoBearer         = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required: send the owner's key in the field Authorization, after the word Bearer"}
+	errUserKey          = &core.Error{Code: core.CodeInvalidAPIKey, Message: "Invalid API key: this looks like the key of a user; the REST API takes an owner's key, lk_ and 29 letters or digits"}
 	errNotFound         = &core.Error{Code: core.CodeNotFound, Message: "Resource not found"}
 	errMethodNotAllowed = &core.Error{Code: core.CodeMethodNotAllowed, Message: "Method not allowed"}
 	errInternal         = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
 )
+
+// ErrEarly answers a request in early data, with the status 425.
+var ErrEarly = &core.Error{Code: core.CodeInvalidRequest, Message: "Too early", Field: "early_data", Detail: "Send the request again after the TLS handshake"}
 
 // invalidRequest returns the error for a malformed request.
 func invalidRequest(field, detail string) *core.Error {
@@ -62,7 +68,11 @@ func (c *call) faultFunc() func(field, detail string) *core.Error {
 // fail answers with an error.
 func (c *call) fail(err error) {
 	e := c.publicError(err)
+	exchange.AnswerUnread(c.w, c.r)
 	status := statuses[e.Code]
+	if errors.Is(e, ErrEarly) {
+		status = http.StatusTooEarly
+	}
 	switch status {
 	case http.StatusUnauthorized:
 		SetChallenge(c.w.Header(), e.Code)

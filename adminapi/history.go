@@ -37,6 +37,7 @@ type requests struct {
 	Requests []request `json:"requests"`
 	Count    int       `json:"count"`
 	Complete *bool     `json:"complete,omitempty"` // in the history of the account
+	Cursor   string    `json:"cursor,omitempty"`   // in the history of the account: the place behind the last entry, if there are more
 }
 
 func viewKeyRequest(e core.Entry) request {
@@ -111,18 +112,31 @@ func accountRequests(c *call) error {
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
 		q.wrong("to", "Must be after from")
 	}
+	if text := q.text("cursor"); text != "" {
+		var err error
+		if f.After, err = core.ParseHistoryCursor(text); err != nil {
+			q.wrong("cursor", "Must be the cursor of an earlier answer")
+		}
+		if q.values.Has("page") {
+			q.wrong("page", "Must not be given with a cursor")
+		}
+	}
 	if p.Offset() >= core.MaxFound {
-		q.wrong("page", "Only the newest 10000 entries have pages: give an earlier to")
+		q.wrong("page", "Only the newest 10000 entries have pages: go on with the cursor of the last page")
 	}
 	if q.err != nil {
 		return q.err
 	}
-	list, found, complete, err := c.svc.AccountHistory(c.ctx(), c.account, f, p)
+	h, err := c.svc.AccountHistory(c.ctx(), c.account, f, p)
 	if err != nil {
 		return err
 	}
-	views, _ := viewEach(viewAccountRequest)(list)
-	return c.write(http.StatusOK, single{requests{views, found, &complete}})
+	v := requests{Count: h.Found, Complete: &h.Complete}
+	v.Requests, _ = viewEach(viewAccountRequest)(h.Entries)
+	if h.Next != nil {
+		v.Cursor = h.Next.String()
+	}
+	return c.write(http.StatusOK, single{v})
 }
 
 // reason returns the parameter reason.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
@@ -26,6 +27,9 @@ type route struct {
 	plain  bool     // allowed over plain HTTP too
 }
 
+// changes reports whether the operation changes or counts something.
+func (rt *route) changes() bool { return rt.method != http.MethodGet }
+
 // Query parameters.
 var (
 	pageParams = []string{"page", "limit"}
@@ -33,7 +37,7 @@ var (
 	userParams = append([]string{"email", "external_id"}, pageParams...)
 	dayParams  = []string{"from", "to"}
 
-	historyParams = append([]string{"status", "reason", "user_id", "key_id", "endpoint", "from", "to"}, pageParams...)
+	historyParams = append([]string{"status", "reason", "user_id", "key_id", "endpoint", "from", "to", "cursor"}, pageParams...)
 )
 
 // routes are all operations of the API.
@@ -133,6 +137,12 @@ func (e *endpoint) serve(c *call) error {
 		return errMethodNotAllowed
 	}
 	c.public = rt.public
+	if !rt.changes() || rt.method == http.MethodDelete {
+		exchange.AnswerUnread(c.w, c.r) // no handler reads a body
+	}
+	if rt.changes() && exchange.Early(c.r) {
+		return ErrEarly
+	}
 	if !rt.public {
 		if err := c.authenticate(); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.
 	// Default: no log.
 	Logger *slog.Logger
+
+	bodies, answers *exchange.Bytes // of requests that are being read, and of answers that are being written
 }
 
 // Server answers the REST API below /functions/v1. It is safe for concurrent use.
@@ -68,6 +71,7 @@ func New(c Config) *Server {
 	if c.OnFault == nil {
 		c.OnFault = func(error) {}
 	}
+	c.bodies, c.answers = &exchange.Bytes{All: 64 << 20, Each: 4 << 20}, &exchange.Bytes{All: 128 << 20, Each: 16 << 20}
 	s := &Server{config: c, mux: http.NewServeMux(), paths: map[string]*endpoint{}}
 	s.notFound = &endpoint{config: &s.config}
 	s.mux.Handle("/", s.notFound)

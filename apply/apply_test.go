@@ -2,8 +2,10 @@ package apply_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -226,6 +228,21 @@ func TestPrune(t *testing.T) {
 	})
 }
 
+// An external id that is the value of a key, of the account or of the file, is refused: it would be stored in clear.
+func TestExternalIDIsNoKey(t *testing.T) {
+	eachStore(t, func(b *bench) {
+		digest := fmt.Sprintf("%x", sha256.Sum256([]byte("imported-value")))
+		users := "account: acme\nplans: [{name: free, max_requests: 10, request_period: day}]\nusers:\n- {name: A, plan: free, keys: [{name: k, key_sha256: " + digest + "}]}\n"
+		same := "- {external_id: imported-value, name: B, plan: free}\n"
+		b.refuse(users+same, apply.Options{}, `line 5: users[1].external_id: External id must not be an API key`)
+		b.apply(users, apply.Options{}, `+ plan "free"`, `+ user "A"`, `+ key "k" of user "A"`)
+		b.refuse("account: acme\nusers:\n"+same, apply.Options{}, `line 3: users[0].external_id: External id must not be an API key`)
+		b.apply("account: acme\nusers: [{name: A, keys: []}]\n", apply.Options{Prune: true}, `- key "k" of user "A"`)
+		b.apply("account: acme\nusers:\n"+same, apply.Options{}, `+ user "B"`)
+		b.refuse(users, apply.Options{}, `line 4: users[0].keys[0].key_sha256: The key is the external id of the user 2, stored in clear: give the user another external id first`)
+	})
+}
+
 // A problem names line, path and reason; all problems of a file are listed, and nothing is changed.
 func TestProblems(t *testing.T) {
 	eachStore(t, func(b *bench) {
@@ -250,7 +267,7 @@ users:
         expires_at: soon
 `, []string{
 				`line 4: plans[0].max_requests: Must be a whole number in decimal digits`,
-				`line 6: plans[0].is_actve: Unknown member`,
+				`line 6: plans[0].is_actve: Unknown member: did you mean is_active?`,
 				`line 7: plans[1].name: Must be a string; put it in quotation marks`,
 				`line 8: plans[1].max_requests: Must be a whole number in decimal digits`,
 				`line 12: users[0].plan: Must not be given twice: it is in line 11 too`,
@@ -281,6 +298,8 @@ users:
 				`line 2: key_prefix: A key prefix has letters a to z, digits and _ only, and not 'A'`,
 				`line 5: plans[0].max_requests: Max requests must be greater than 0 and at most 9007199254740991`,
 				`line 7: plans[1].max_requests: Max requests is required`,
+				`line 7: plans[1].request_period: Request period is required`,
+				`line 11: users[0].email: Invalid email format`,
 				`line 17: users[1].keys[0].status: Status must be active or inactive`,
 				`line 19: users[1].keys[1].expires_at: Expires at must be in the future`,
 			}},

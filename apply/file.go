@@ -1,10 +1,12 @@
 package apply
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -12,7 +14,27 @@ import (
 )
 
 // File is the content of a file: what some accounts should have.
-type File struct{ accounts []*account }
+type File struct {
+	accounts []*account
+	broken   []brokenRule
+}
+
+// brokenRule is a rule of core that an object of a file breaks, whatever the account has.
+type brokenRule struct {
+	at  position
+	err error
+}
+
+// withBroken returns the problems of a file, nil without any. If there are problems it adds the broken rules: a run stops at the first
+// problem of a user, and does not reach the rules of its keys.
+func (f *File) withBroken(p *Problems) error {
+	if p.Total > 0 {
+		for _, b := range f.broken {
+			_ = p.refuse(b.at, b.err) // a rule has no other cause than the file
+		}
+	}
+	return p.err()
+}
 
 // account is the wanted state of one account.
 type account struct {
@@ -53,13 +75,15 @@ func Parse(data []byte) (*File, error) {
 	if n := parseNode(data, r.Problems); n != nil {
 		r.file(n, f)
 	}
-	if err := r.err(); err != nil {
+	f.broken = r.broken
+	if err := f.withBroken(r.Problems); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
 func (r *reader) file(n *yaml.Node, f *File) {
+	defer func() { uniqueDigests(r, f.accounts) }()
 	o := r.object(n, "")
 	if o == nil {
 		return
@@ -71,6 +95,11 @@ func (r *reader) file(n *yaml.Node, f *File) {
 	each(o, "accounts", func(o *object) {
 		f.accounts = append(f.accounts, o.account())
 	})
+	for _, name := range []string{"account", "key_prefix", "plans", "users"} {
+		if o.take(name) != nil {
+			o.r.add(o.lineOf(name), name, "Must not stand beside accounts: put it into an item of accounts")
+		}
+	}
 	o.end()
 	unique(r, f.accounts, "accounts", func(a *account) (*position, string, string) { return &a.position, "account", a.name })
 	for _, a := range f.accounts {
@@ -133,7 +162,6 @@ func (o *object) account() *account {
 	o.end()
 	unique(o.r, a.plans, "plans", func(p *plan) (*position, string, string) { return &p.position, "name", p.name })
 	uniqueUsers(o.r, a.users)
-	uniqueDigests(o.r, a.users)
 	return a
 }
 
@@ -143,24 +171,23 @@ func (o *object) optionalText(name string) core.Optional[string] {
 	return optional(o, name, wantText, readText)
 }
 
-// requiredName returns the member name, trimmed.
-func (o *object) requiredName() string {
-	_, given := o.members["name"]
+// requiredName returns the member name, trimmed; nil after adding a problem.
+func (o *object) requiredName() *string {
 	name := o.text("name")
-	if name == nil {
-		if !given {
-			o.r.add(o.line, join(o.path, "name"), "Name is required")
-		}
-		return ""
+	if name != nil {
+		*name = strings.TrimSpace(*name)
+	} else if !o.given("name") {
+		o.r.add(o.line, join(o.path, "name"), "Name is required")
 	}
-	return strings.TrimSpace(*name)
+	return name
 }
 
 func (o *object) plan() *plan {
-	p := &plan{position: o.position, name: o.requiredName()}
+	name := o.requiredName()
+	p := &plan{position: o.position, name: *cmp.Or(name, new(""))}
 	maximum := optional(o, "max_requests", wantWhole, readWhole)
 	p.patch = core.PlanPatch{
-		Name:        &p.name,
+		Name:        name,
 		Description: o.optionalText("description"),
 		Limit:       maximum.Value,
 		Unlimited:   maximum.Set && maximum.Value == nil,
@@ -170,6 +197,10 @@ func (o *object) plan() *plan {
 		Active:      member(o, "is_active", wantFlag, readFlag),
 		Features:    optional(o, "features", wantTexts, o.r.texts),
 	}
+	all := p.patch
+	primary := core.PlanPatch{Limit: all.Limit, Unlimited: all.Unlimited}
+	check(o, core.PlanPatch.Check, all, core.PlanPatch{Name: all.Name}, primary, core.PlanPatch{Period: all.Period}, core.PlanPatch{Rate: all.Rate},
+		core.PlanPatch{Limits: all.Limits}, core.PlanPatch{Limit: all.Limit, Period: all.Period, Limits: all.Limits}, core.PlanPatch{Description: all.Description}, core.PlanPatch{Features: all.Features})
 	return p
 }
 
@@ -178,14 +209,16 @@ func (o *object) limits(n *yaml.Node) (limits []core.Limit) {
 	path := join(o.path, "limits")
 	items, _ := o.r.list(n, path, wantLimits)
 	for i, item := range items {
-		one := o.r.object(item, fmt.Sprintf("%s[%d]", path, i))
+		one := o.r.objectLike(item, fmt.Sprintf("%s[%d]", path, i), "Must be a limit, such as {meter: tokens, max: 1000, period: month}")
 		if one == nil {
 			continue
 		}
 		meter, most, period := one.text("meter"), member(one, "max", wantWhole, readWhole), one.text("period")
 		one.end()
-		if meter == nil || most == nil || period == nil {
+		if !one.given("meter") || !one.given("max") || !one.given("period") {
 			one.r.add(one.line, one.path, "A limit has a meter, a max and a period")
+		}
+		if meter == nil || most == nil || period == nil {
 			continue
 		}
 		p, err := core.ParsePeriod(*period)
@@ -199,15 +232,17 @@ func (o *object) limits(n *yaml.Node) (limits []core.Limit) {
 
 // rate reads the member rate. Its burst is its requests unless it is given.
 func (o *object) rate(n *yaml.Node) (rate core.Rate) {
-	one := o.r.object(n, join(o.path, "rate"))
+	one := o.r.objectLike(n, join(o.path, "rate"), wantRate)
 	if one == nil {
 		return rate
 	}
 	requests, burst := member(one, "requests", wantWhole, readWhole), member(one, "burst", wantWhole, readWhole)
 	per := one.text("per")
 	one.end()
-	if requests == nil || per == nil {
+	if !one.given("requests") || !one.given("per") {
 		one.r.add(one.line, one.path, wantRate)
+	}
+	if requests == nil || per == nil {
 		return rate
 	}
 	rate = core.Rate{Requests: *requests, Per: core.RatePer(*per), Burst: *requests}
@@ -215,6 +250,19 @@ func (o *object) rate(n *yaml.Node) (rate core.Rate) {
 		rate.Burst = *burst
 	}
 	return rate
+}
+
+// check records the rules of core that an object breaks. rule returns only the first error of a patch, so check calls it for each part, too:
+// a patch of one member or a few.
+func check[P any](o *object, rule func(P) error, whole P, parts ...P) {
+	if rule(whole) == nil {
+		return
+	}
+	for _, p := range append(parts, whole) {
+		if err := rule(p); err != nil {
+			o.r.broken = append(o.r.broken, brokenRule{o.position, err})
+		}
+	}
 }
 
 func (o *object) user() *user {
@@ -232,8 +280,12 @@ func (o *object) user() *user {
 			*text = strings.TrimSpace(*text)
 		}
 	}
+	all := u.patch
+	check(o, core.UserPatch.Check, all, core.UserPatch{Name: all.Name}, core.UserPatch{ExternalID: all.ExternalID}, core.UserPatch{Email: all.Email}, core.UserPatch{Metadata: all.Metadata})
 	u.hasKeys = each(o, "keys", func(o *object) { u.keys = append(u.keys, o.key()) })
-	if _, name := u.identity(); name == "" {
+	p := u.patch
+	wrong := p.Name == nil && o.given("name") || !p.ExternalID.Set && o.given("external_id") || !p.Email.Set && o.given("email")
+	if _, name := u.identity(); name == "" && !wrong {
 		o.r.add(o.line, o.path, "A user needs an external_id, an email or a name")
 	}
 	unique(o.r, u.keys, "keys", func(k *key) (*position, string, string) { return &k.position, "name", k.name })
@@ -271,11 +323,13 @@ func uniqueUsers(r *reader, users []*user) {
 	})
 }
 
-// uniqueDigests refuses the second key of an account with a digest.
-func uniqueDigests(r *reader, users []*user) {
+// uniqueDigests refuses the second key of all accounts with a digest.
+func uniqueDigests(r *reader, accounts []*account) {
 	var keys []*key
-	for _, u := range users {
-		keys = append(keys, u.keys...)
+	for _, a := range accounts {
+		for _, u := range a.users {
+			keys = append(keys, u.keys...)
+		}
 	}
 	unique(r, keys, "keys", func(k *key) (*position, string, string) {
 		if k.patch.Digest == nil {
@@ -288,14 +342,18 @@ func uniqueDigests(r *reader, users []*user) {
 const digestMember = "key_sha256"
 
 func (o *object) key() *key {
-	k := &key{position: o.position, name: o.requiredName(), plan: o.optionalText("plan")}
+	name := o.requiredName()
+	k := &key{position: o.position, name: *cmp.Or(name, new("")), plan: o.optionalText("plan")}
 	k.patch = core.KeyPatch{
-		Name:      &k.name,
+		Name:      name,
 		Status:    o.text("status"),
 		ExpiresAt: optional(o, "expires_at", wantTime, readTime),
 		Metadata:  o.json("metadata"),
 		Digest:    member(o, digestMember, wantDigest, readDigest),
 	}
+	all := k.patch
+	rule := func(p core.KeyPatch) error { return p.Check(time.Time{}) } // a key may have expired before
+	check(o, rule, all, core.KeyPatch{Name: all.Name}, core.KeyPatch{Status: all.Status}, core.KeyPatch{Metadata: all.Metadata})
 	return k
 }
 

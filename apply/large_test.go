@@ -12,6 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -66,6 +67,35 @@ func TestLargeFile(t *testing.T) {
 			run("account: acme\nusers: []\nplans: []\n", apply.Options{Prune: true}, 1+3*tc.users, 0)
 		})
 	}
+}
+
+// A run deletes a bounded number of users and keys. Another user's deletion, and a file that keeps the keys, are not affected.
+func TestManyDeletions(t *testing.T) {
+	store := memstore.New()
+	b := newBench(t, store)
+	b.apply("account: acme\nplans: [{name: free, max_requests: 10, request_period: day}]\nusers: [{name: Small, plan: free}, {name: Large, plan: free}]\n", apply.Options{},
+		`+ plan "free"`, `+ user "Small"`, `+ user "Large"`)
+	const keys = 50_000
+	err := store.Update(t.Context(), b.account, func(tx core.Tx) error {
+		for i := range keys {
+			if err := tx.PutKey(&core.Key{AccountID: b.account, ID: fmt.Sprint("key_", i), Name: fmt.Sprint(i), UserID: 2, Status: core.KeyActive, Digest: core.DigestOf(fmt.Sprint(i))}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dryRun := range []bool{true, false} {
+		b.refuse("account: acme\nusers: []\n", apply.Options{Prune: true, DryRun: dryRun},
+			`This deletes 50002 users and keys, and one run at most 50000: keep some of them in the file, or delete some with the API first, such as the user "Large" with 50000 keys: DELETE /functions/v1/users/2`)
+	}
+	b.apply("account: acme\nusers: [{name: Large}]\n", apply.Options{Prune: true}, `- user "Small"`)
+	if err := b.svc.DeleteUser(t.Context(), b.account, 2); err != nil {
+		t.Fatal(err)
+	}
+	b.apply("account: acme\nusers: []\n", apply.Options{Prune: true})
 }
 
 // largeFile returns a file with users that have two keys each.

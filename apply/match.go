@@ -195,7 +195,7 @@ func (m *match) matchKeys(u *user) {
 			m.matched[found[0].ID] = true
 		}
 		if d := k.patch.Digest; d != nil && (len(found) == 0 || *d != found[0].Digest) {
-			m.c.digests = append(m.c.digests, *d)
+			m.c.newDigests[*d] = k
 		}
 	}
 }
@@ -252,9 +252,15 @@ func (m *match) steps() (steps []*step) {
 	return steps
 }
 
-// deletions returns the steps that delete the users and keys that are not in the file.
+// maxDeletions bounds the users and keys that one run deletes: 240,000 keys of the embedded store take 700 MB, and stall others for 2 s.
+const maxDeletions = 50_000
+
+// deletions returns the steps that delete the users and keys that are not in the file. It adds a problem if they are more than maxDeletions.
 func (m *match) deletions() (steps []*step) {
-	deleteKeys := func(u *core.User) {
+	var largest *core.User // the deleted user with the most keys
+	most := 0              // the number of its keys
+	deleteKeys := func(u *core.User) int {
+		before := len(steps)
 		for _, k := range m.c.snapshot.keys[u.ID] {
 			if m.matched[k.ID] {
 				continue
@@ -266,20 +272,20 @@ func (m *match) deletions() (steps []*step) {
 				return r.DeleteKey(k.ID)
 			}))
 		}
+		return len(steps) - before
 	}
 	for _, u := range m.c.file.users {
 		if found := m.users[u]; found != nil && u.hasKeys {
 			deleteKeys(found)
 		}
 	}
-	if !m.c.file.hasUsers {
-		return steps
-	}
 	for _, u := range m.c.snapshot.users {
-		if m.claimed[u.ID] != nil {
+		if !m.c.file.hasUsers || m.claimed[u.ID] != nil {
 			continue
 		}
-		deleteKeys(u)
+		if n := deleteKeys(u); n > most {
+			largest, most = u, n
+		}
 		steps = append(steps, m.deletion(Change{Kind: "user", Name: u.Name, Email: u.Email}, func(r *run) error {
 			if err := stillAs(r.User, u.ID, u, userTime); err != nil {
 				return err
@@ -289,6 +295,13 @@ func (m *match) deletions() (steps []*step) {
 			}
 			return r.DeleteUser(u.ID)
 		}))
+	}
+	if len(steps) > maxDeletions {
+		text := fmt.Sprintf("This deletes %d users and keys, and one run at most %d: keep some of them in the file, or delete some with the API first", len(steps), maxDeletions)
+		if most > 1 {
+			text += fmt.Sprintf(", such as the user %q with %d keys: DELETE /functions/v1/users/%d", largest.Name, most, largest.ID)
+		}
+		m.problems.add(0, "", text)
 	}
 	return steps
 }
@@ -303,11 +316,14 @@ func (m *match) planStep(p *plan) *step {
 	return &step{p.position, func(r *run) (*Change, error) {
 		c := &Change{Action: "create", Kind: "plan", Name: p.name}
 		if was == nil {
-			if n, err := r.Before().CountPlans(); err != nil || n != len(m.c.snapshot.plans) {
+			if _, n, err := r.Before().Plans(core.Page{Number: 1, Size: 1}); err != nil || n != len(m.c.snapshot.plans) {
 				return nil, orStale(err)
 			}
 			pl, err := r.CreatePlan(p.patch)
 			if err != nil {
+				for _, missing := range p.patch.Missing() { // err is the first
+					_ = m.problems.refuse(p.position, missing)
+				}
 				return nil, err
 			}
 			r.planIDs[p.name], r.named[pl.ID] = pl.ID, pl.Name

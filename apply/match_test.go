@@ -49,7 +49,8 @@ func TestAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := "accounts:\n- account: acme\n  users: [{name: A}]\n- account: other\n  users: [{name: B}]\n"
-	b.refuse(file+"  plans: [{name: p}]\n", apply.Options{}, `line 6: accounts[1].plans[0].max_requests: Max requests is required`)
+	b.refuse(file+"  plans: [{name: p}]\n", apply.Options{}, `line 6: accounts[1].plans[0].max_requests: Max requests is required`,
+		`line 6: accounts[1].plans[0].request_period: Request period is required`)
 	b.refuse(file+"- account: acme\n", apply.Options{}, `line 6: accounts[2].account: Two of the accounts have the account "acme": the other is in line 2`)
 	b.refuse("accounts: [{users: []}]", apply.Options{}, `line 1: accounts[0]: The member account is missing: it names the account`)
 	b.refuse("account: acme\n", apply.Options{Account: "other"}, `The file has no account "other"`)

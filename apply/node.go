@@ -6,144 +6,28 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/nearest"
 )
-
-// The bounds of a file.
-const (
-	MaxSize   = 16 << 20  // bytes
-	maxParts  = 1_000_000 // lines, list items, commas and brackets: they bound the memory for the parsed file
-	maxValues = 3_000_000 // after the expansion of aliases
-	maxDepth  = 32        // nesting of metadata
-)
-
-// parseNode parses a file of one JSON value or one YAML document. It returns nil after adding a problem.
-func parseNode(data []byte, problems *Problems) *yaml.Node {
-	switch {
-	case len(data) > MaxSize:
-		problems.add(0, "", fmt.Sprintf("The file is larger than %d MiB", MaxSize>>20))
-	case !utf8.Valid(data):
-		problems.add(0, "", "The file must be valid UTF-8")
-	case countParts(data) > maxParts:
-		problems.add(0, "", fmt.Sprintf("The file has more than %d lines, list items, commas and brackets", maxParts))
-	case bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && json.Valid(data):
-		return (&jsonReader{data: data, dec: newNumberDecoder(data), line: 1}).node()
-	default:
-		return parseYAML(data, problems)
-	}
-	return nil
-}
-
-// countParts returns an upper bound for half the number of values in a YAML document.
-func countParts(data []byte) (n int) {
-	for _, part := range []string{"\n", "\r", ",", "[", "{", "- ", "-\t", "? ", "?\t"} {
-		n += bytes.Count(data, []byte(part))
-	}
-	return n
-}
-
-// yamlLine matches the line in an error of the YAML parser.
-var yamlLine = regexp.MustCompile(`^line (\d+): `)
-
-func parseYAML(data []byte, problems *Problems) *yaml.Node {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, second yaml.Node
-	err := dec.Decode(&doc)
-	if len(doc.Content) == 0 && (err == nil || err.Error() == "EOF") {
-		problems.add(0, "", "The file is empty")
-		return nil
-	}
-	if err == nil {
-		if dec.Decode(&second) == nil {
-			problems.add(second.Line, "", "The file must have one document only")
-			return nil
-		}
-		return doc.Content[0]
-	}
-	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 0
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1])
-		text = text[len(m[0]):]
-	}
-	problems.add(line, "", "This is no YAML: "+text)
-	return nil
-}
-
-// jsonReader turns a valid JSON text into nodes of YAML.
-type jsonReader struct {
-	data []byte
-	dec  *json.Decoder
-	line int // at the offset seen
-	seen int
-}
-
-func newNumberDecoder(data []byte) *json.Decoder {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	return dec
-}
-
-// node reads the next value, or returns nil at the end of a list or object.
-func (r *jsonReader) node() *yaml.Node {
-	t, _ := r.dec.Token() // the text is valid
-	end := int(r.dec.InputOffset())
-	r.line += bytes.Count(r.data[r.seen:end], []byte("\n"))
-	r.seen = end
-	scalar := func(tag, value string) *yaml.Node {
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value, Line: r.line}
-	}
-	switch v := t.(type) {
-	case string:
-		return scalar("!!str", v)
-	case bool:
-		return scalar("!!bool", strconv.FormatBool(v))
-	case json.Number:
-		tag := "!!int"
-		if strings.ContainsAny(v.String(), ".eE") {
-			tag = "!!float"
-		}
-		return scalar(tag, v.String())
-	case json.Delim:
-		if v == ']' || v == '}' {
-			return nil
-		}
-		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: r.line}
-		if v == '{' {
-			n.Kind, n.Tag = yaml.MappingNode, "!!map"
-		}
-		for item := r.node(); item != nil; item = r.node() {
-			n.Content = append(n.Content, item)
-		}
-		return n
-	}
-	return scalar("!!null", "null")
-}
 
 // reader reads the values of nodes, and collects the problems.
 type reader struct {
 	*Problems
-	values int // read so far
+	broken []brokenRule
 }
 
-// resolve follows an alias. It returns nil when the file has expanded to too many values.
+// resolve returns a node, nil after adding the problem of an alias. Nine lines of aliases can stand for a million values.
 func (r *reader) resolve(n *yaml.Node) *yaml.Node {
-	for n.Kind == yaml.AliasNode && r.values <= maxValues {
-		n = n.Alias
-		r.values++
-	}
-	if r.values++; r.values > maxValues {
-		if r.values < math.MaxInt/2 { // once
-			r.add(n.Line, "", fmt.Sprintf("The aliases of the file expand to more than %d values", maxValues))
-			r.values = math.MaxInt / 2
-		}
+	if n.Kind == yaml.AliasNode {
+		r.add(n.Line, "", fmt.Sprintf("Aliases are not supported: write the value in place of *%s", shown(n.Value)))
 		return nil
 	}
 	return n
@@ -167,20 +51,30 @@ type object struct {
 	position
 	names []*yaml.Node
 	left  map[string]*yaml.Node // the members that were not taken
+	known []string              // the members that were asked for
 }
 
 // object returns a mapping, nil after adding a problem.
 func (r *reader) object(n *yaml.Node, path string) *object {
+	return r.objectLike(n, path, "Must be an object with members")
+}
+
+// objectLike is object with the text of the problem of another value.
+func (r *reader) objectLike(n *yaml.Node, path, want string) *object {
 	if n = r.resolve(n); n == nil {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.add(n.Line, path, "Must be an object with members")
+		r.add(n.Line, path, want)
 		return nil
 	}
 	o := &object{r: r, position: position{n.Line, path, map[string]int{}}, left: map[string]*yaml.Node{}}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name := n.Content[i]
+		if name.ShortTag() == "!!merge" {
+			r.add(name.Line, path, "Merge keys (<<) are not supported: write the members in their place")
+			continue
+		}
 		if name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" {
 			r.add(name.Line, path, "The name of a member must be a plain string")
 			continue
@@ -211,16 +105,44 @@ func shown(name string) string {
 func (o *object) take(name string) *yaml.Node {
 	n := o.left[name]
 	delete(o.left, name)
+	o.known = append(o.known, name)
 	return n
+}
+
+// given reports whether the file has a member, right or wrong.
+func (o *object) given(name string) bool {
+	_, given := o.members[name]
+	return given
 }
 
 // end refuses the members that were not taken.
 func (o *object) end() {
 	for _, name := range o.names {
-		if _, left := o.left[name.Value]; left {
-			o.r.add(name.Line, join(o.path, shown(name.Value)), "Unknown member")
+		if _, left := o.left[name.Value]; !left {
+			continue
 		}
+		o.r.add(name.Line, join(o.path, shown(name.Value)), "Unknown member"+o.hint(name.Value))
 	}
+}
+
+// hint returns the end of the problem of an unknown member: what its author probably meant.
+func (o *object) hint(name string) string {
+	of := objectOf[name]
+	switch {
+	case (name == "key" || name == "api_key") && slices.Contains(o.known, digestMember):
+		return ": a file has no values of keys. Give the SHA-256 of the value as " + digestMember
+	case of != "":
+		return ": it is a member of " + of + ", so check the indentation"
+	}
+	return nearest.Hint(name, o.known)
+}
+
+// objectOf names the object of each member that only one object has.
+var objectOf = map[string]string{
+	"max_requests": "a plan", "request_period": "a plan", "limits": "a plan", "rate": "a plan", "is_active": "a plan", "features": "a plan",
+	"external_id": "a user", "email": "a user", "custom_start": "a user", "is_disabled": "a user", "keys": "a user",
+	"key_prefix": "an account", "users": "an account",
+	"status": "a key", "expires_at": "a key", digestMember: "a key",
 }
 
 // member returns a member, nil when it is missing or wrong.
@@ -234,19 +156,26 @@ func member[T any](o *object, name, want string, read func(*yaml.Node) (T, bool)
 	}
 	v, ok := read(n)
 	if !ok {
+		if n.ShortTag() == "!!null" {
+			want = "Cannot be null; leave it out or give a value"
+		}
 		o.r.add(n.Line, join(o.path, name), want)
 		return nil
 	}
 	return &v
 }
 
-// optional returns a member that may be null.
+// optional returns a member that may be null, unset after adding a problem.
 func optional[T any](o *object, name, want string, read func(*yaml.Node) (T, bool)) core.Optional[T] {
 	if n := o.left[name]; n != nil && n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
 		o.take(name)
 		return core.Null[T]()
 	}
+	before := o.r.Total
 	v := member(o, name, want, read)
+	if o.r.Total > before { // v lacks the wrong part
+		v = nil
+	}
 	return core.Optional[T]{Set: v != nil, Value: v}
 }
 

@@ -24,12 +24,12 @@ func TestBounds(t *testing.T) {
 	for _, tc := range []struct{ name, file, want string }{
 		{"size", "#" + strings.Repeat("x", apply.MaxSize), "The file is larger than 16 MiB"},
 		{"parts", "users: [" + strings.Repeat("a,", 1_000_001) + "]", "The file has more than 1000000 lines, list items, commas and brackets"},
-		{"aliases", bomb.String(), "The aliases of the file expand to more than 3000000 values"},
-		{"an alias in itself", "account: a\nusers: [{name: A, metadata: &m {m: *m}}]", "Must not be nested that deeply"},
+		{"aliases", bomb.String(), "Aliases are not supported: write the value in place of *a9"},
+		{"an alias in itself", "account: a\nusers: [{name: A, metadata: &m {m: *m}}]", "Aliases are not supported: write the value in place of *m"},
 		{"depth", "account: a\nusers: [{name: A, metadata: {m: " + deep + "}}]", "Must not be nested that deeply"},
 		{"depth in JSON", `{"account": "a", "users": [{"name": "A", "metadata": {"m": ` + deep + `}}]}`, "Must not be nested that deeply"},
 		{"UTF-8", "account: \xff", "The file must be valid UTF-8"},
-		{"a merge key", "account: a\nplans:\n- &p {name: a}\n- {<<: *p, name: b}\n", "The name of a member must be a plain string"},
+		{"a merge key", "account: a\nplans:\n- &p {name: a}\n- {<<: *p, name: b}\n", "Merge keys (<<) are not supported: write the members in their place"},
 		{"a number in the metadata", "account: a\nusers: [{name: A, metadata: {m: 0x1F}}]", "Must be a value as in JSON"},
 		{"a tag", "account: !secret a", "Must be a string; put it in quotation marks"},
 	} {
@@ -65,7 +65,7 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// JSON and YAML are the same file, also with aliases, with the numbers and strings of both languages.
+// JSON and YAML are the same file, with the numbers and strings of both languages.
 func TestJSON(t *testing.T) {
 	b := newBench(t, memstore.New())
 	b.apply(`{"account": "acme",
@@ -75,8 +75,8 @@ func TestJSON(t *testing.T) {
 	b.apply(`account: acme
 plans: [{name: free 😀, max_requests: 1_000, request_period: day}]
 users:
-- {name: A, metadata: &m {t: [true, null, x], n: 1.50}}
-- {name: B, metadata: *m}
+- {name: A, metadata: {t: [true, null, x], n: 1.50}}
+- {name: B, metadata: {n: 1.50, t: [true, null, x]}}
 `, apply.Options{})
 	_, err := apply.Parse([]byte("{\"account\": \"acme\",\n\"plans\": [\n{\"name\": \"a\",\n\"max\": 1}]}"))
 	if err == nil || !strings.Contains(err.Error(), "line 4: plans[0].max: Unknown member") {
@@ -111,4 +111,33 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("the second run: %+v, %v, want no changes", r, err)
 		}
 	})
+}
+
+// What people write wrong, and the problems that they read.
+func TestMessages(t *testing.T) {
+	for name, tc := range map[string]struct{ file, want string }{
+		"a misspelt member":         {"account: acme\nplan:\n- name: a\n", "  line 2: plan: Unknown member: did you mean plans?"},
+		"a rate of other gateways":  {"account: acme\nplans:\n- name: a\n  rate: 10/s\n", "  line 4: plans[0].rate: Must be a rate, such as {requests: 10, per: second, burst: 20}"},
+		"a new plan with a name":    {"account: acme\nplans:\n- name: new\n", "  line 3: plans[0].max_requests: Max requests is required\n  line 3: plans[0].request_period: Request period is required"},
+		"account and accounts":      {"account: acme\naccounts:\n- account: acme\n  plans: []\nplans: []\n", "  line 1: account: Must not stand beside accounts: put it into an item of accounts\n  line 5: plans: Must not stand beside accounts"},
+		"a member of a plan":        {"account: acme\nplans:\n- name: a\nmax_requests: 1\n", "  line 4: max_requests: Unknown member: it is a member of a plan, so check the indentation"},
+		"the value of a key":        {"account: acme\nusers:\n- name: a\n  keys:\n  - name: k\n    key: lk_user_0\n", "  line 6: users[0].keys[0].key: Unknown member: a file has no values of keys. Give the SHA-256 of the value as key_sha256"},
+		"a wrong indentation":       {"account: acme\nplans:\n- name: a\n  max_requests: 1\n   request_period: day\nusers:\n- name: x\n", "  line 5: This is no YAML: mapping values are not allowed in this context"},
+		"a member out of its list":  {"account: acme\nplans:\n- name: a\n  max_requests: 1\n request_period: day\n", "  line 5: This is no YAML: did not find expected key"},
+		"a rule and a member":       {"account: acme\nplan: 1\nplans:\n- name: a\n  max_requests: -1\n", "  line 2: plan: Unknown member: did you mean plans?\n  line 5: plans[0].max_requests: Max requests must be"},
+		"two rules":                 {"account: acme\nplans:\n- {name: a, request_period: day,\n  max_requests: 0}\n- {name: b, max_requests: 1,\n  request_period: fortnight}\n", "  line 4: plans[0].max_requests: Max requests must be greater than 0 and at most 9007199254740991\n  line 6: plans[1].request_period: Request period must be"},
+		"three rules of a plan":     {"account: acme\nplans:\n- name: a\n  max_requests: 0\n  request_period: fortnight\n  rate: {requests: 0, per: second}\n", "  line 4: plans[0].max_requests: Max requests must be greater than 0 and at most 9007199254740991\n  line 5: plans[0].request_period: Request period must be one of day, week, month, year\n  line 6: plans[0].rate: "},
+		"a type and rules of a key": {"account: acme\nusers:\n- name: a\n  keys:\n  - name: 5\n    status: off\n    metadata: {a: " + strings.Repeat("x", 4096) + "}\n", "  line 5: users[0].keys[0].name: Must be a string; put it in quotation marks\n  line 6: users[0].keys[0].status: Status must be active or inactive\n  line 7: users[0].keys[0].metadata: Metadata must be at most 4 KiB"},
+		"a wrong part of a rate":    {"account: acme\nplans:\n- name: a\n  rate: {requests: x, per: second}\n  request_period: minute\n", "  line 4: plans[0].rate.requests: Must be a whole number in decimal digits\n  line 5: plans[0].request_period: Request period must be one of day, week, month, year"},
+		"a digest in two accounts":  {"accounts:\n- account: acme\n  users:\n  - {name: a, keys: [{name: k, key_sha256: " + digest + "}]}\n- account: b\n  users:\n  - name: a\n    keys:\n    - name: k\n      key_sha256: " + digest, "  line 10: accounts[1].users[0].keys[0].key_sha256: Two of the keys have the key_sha256 \"" + digest + "\": the other is in line 4"},
+		"a wrong part of a limit":   {"account: acme\nplans:\n- name: a\n  limits: [{meter: a,\n    max: x, period: day}]\n  is_active:\n  request_period: minute\n", "  line 5: plans[0].limits[0].max: Must be a whole number in decimal digits\n  line 6: plans[0].is_active: Cannot be null; leave it out or give a value\n  line 7: plans[0].request_period: "},
+		"a wrong name of a user":    {"account: acme\nusers:\n- name: 12\n- name: null\n- external_id: 1\n- email: null\n", "  line 3: users[0].name: Must be a string; put it in quotation marks\n  line 4: users[1].name: Cannot be null; leave it out or give a value\n  line 5: users[2].external_id: Must be a string; put it in quotation marks\n  line 6: users[3]: A user needs an external_id, an email or a name"},
+		"members of an account":     {"account: acme\nplans:\n- name: a\n  users: []\nusers:\n- name: a\n  key_prefix: a\n", "  line 4: plans[0].users: Unknown member: it is a member of an account, so check the indentation\n  line 7: users[0].key_prefix: Unknown member: it is a member of an account, so check the indentation"},
+		"an email and a status":     {"account: acme\nusers:\n- name: a\n  email: x\n  keys:\n  - {name: k, status: off}\n", "  line 4: users[0].email: Invalid email format\n  line 6: users[0].keys[0].status: "},
+	} {
+		_, err := newBench(t, memstore.New()).try(tc.file, apply.Options{})
+		if err == nil || !strings.Contains(err.Error(), "\n"+tc.want) {
+			t.Errorf("%s: got %v, want %q", name, err, tc.want)
+		}
+	}
 }

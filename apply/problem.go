@@ -50,10 +50,14 @@ func (p *Problems) Error() string {
 	return b.String()
 }
 
-// add adds a problem. Secrets in its text are masked.
+// add adds a problem, unless it is known. Secrets in its text are masked.
 func (p *Problems) add(line int, path, text string) {
+	one := Problem{line, core.MaskSecrets(path), core.MaskSecrets(text)}
+	if slices.Contains(p.List, one) {
+		return
+	}
 	if p.Total++; len(p.List) < MaxProblems {
-		p.List = append(p.List, Problem{line, core.MaskSecrets(path), core.MaskSecrets(text)})
+		p.List = append(p.List, one)
 	}
 }
 

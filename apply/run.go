@@ -1,9 +1,11 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +76,7 @@ func Run(ctx context.Context, svc *core.Service, f *File, o Options) (*Result, e
 		}
 		plans = append(plans, c)
 	}
-	if err := problems.err(); err != nil {
+	if err := f.withBroken(problems); err != nil {
 		return nil, err
 	}
 	result := &Result{DryRun: o.DryRun, Accounts: []AccountResult{}}
@@ -126,10 +128,14 @@ type comparison struct {
 	name    string
 	changes []Change
 	steps   []*step // those with a change
-	digests []core.Digest
 	prefix  *string // the new key prefix; nil for no change
 	made    []NewKey
+
+	newDigests map[core.Digest]*key // keys of the file whose digest their key in the account does not have
 }
+
+// digests returns the new digests.
+func (c *comparison) digests() []core.Digest { return slices.Collect(maps.Keys(c.newDigests)) }
 
 // step is one change of a resource.
 type step struct {
@@ -149,7 +155,7 @@ type run struct {
 
 // compare compares an account with the file, and adds what cannot be applied to problems.
 func compare(ctx context.Context, svc *core.Service, a *account, o Options, problems *Problems) (*comparison, error) {
-	c := &comparison{svc: svc, file: a, name: a.name}
+	c := &comparison{svc: svc, file: a, name: a.name, newDigests: map[core.Digest]*key{}}
 	acct, err := svc.AccountByName(ctx, a.name)
 	if errors.Is(err, core.ErrAccountNotFound) {
 		problems.add(a.lineOf("account"), join(a.path, "account"), fmt.Sprintf("There is no account %q: create it with limitkeeper account create", a.name))
@@ -169,7 +175,38 @@ func compare(ctx context.Context, svc *core.Service, a *account, o Options, prob
 	if problems.Total > before { // the steps would be incomplete
 		return c, nil
 	}
+	if err := c.checkExternalIDs(ctx, problems); err != nil {
+		return nil, err
+	}
 	return c, c.preview(ctx, problems)
+}
+
+// checkExternalIDs adds a problem for each new external id that is the value of a key of the account, or of the file, and for each new
+// digest of the file that is that of the external id of a user.
+func (c *comparison) checkExternalIDs(ctx context.Context, problems *Problems) error {
+	var users []*user
+	var ids []string
+	for _, u := range c.file.users {
+		id := u.patch.ExternalID.OrZero()
+		if _, stored := c.holders[core.UserFilter{ExternalID: strings.TrimSpace(id)}]; !stored {
+			users, ids = append(users, u), append(ids, id)
+		}
+	}
+	secret, err := c.svc.AreKeys(ctx, c.account.ID, ids, c.digests())
+	for i, u := range users {
+		if secret[i] {
+			err = cmp.Or(err, problems.refuse(u.position, core.ErrSecretExternalID))
+		}
+	}
+	if err != nil || len(c.newDigests) == 0 {
+		return err
+	}
+	return c.svc.EachKeyLikeExternalID(ctx, c.account.ID, func(d core.Digest, u *core.User) {
+		if k := c.newDigests[d]; k != nil {
+			problems.add(k.lineOf(digestMember), join(k.path, digestMember), fmt.Sprintf(
+				"The key is the external id of the user %d, stored in clear: give the user another external id first", u.ID))
+		}
+	})
 }
 
 // comparePrefix compares the key prefix.
@@ -194,7 +231,7 @@ func (c *comparison) comparePrefix(ctx context.Context, problems *Problems) erro
 
 // preview runs all steps on the snapshot, and keeps the steps with a change.
 func (c *comparison) preview(ctx context.Context, problems *Problems) error {
-	err := c.svc.Preview(ctx, c.account.ID, c.digests, c.snapshot, func(b *core.Batch) error {
+	err := c.svc.Preview(ctx, c.account.ID, c.digests(), c.snapshot, func(b *core.Batch) error {
 		r := c.match.run(b)
 		for _, s := range c.match.steps() {
 			change, err := s.do(r)
@@ -241,7 +278,7 @@ func (c *comparison) storeOnce(ctx context.Context) error {
 	if len(c.steps) == 0 {
 		return nil
 	}
-	err := c.svc.Batch(ctx, c.account.ID, c.digests, func(b *core.Batch) error {
+	err := c.svc.Batch(ctx, c.account.ID, c.digests(), func(b *core.Batch) error {
 		r := c.match.run(b)
 		for _, s := range c.steps {
 			if _, err := s.do(r); err != nil {

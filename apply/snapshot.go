@@ -134,8 +134,11 @@ func (s *snapshot) CountKeys(f core.KeyFilter) (int, error) {
 	return s.keysWithoutPlan[f.UserID], nil
 }
 
-// CountPlans implements [core.Tx].
-func (s *snapshot) CountPlans() (int, error) { return len(s.plans), nil }
+// Plans implements [core.Tx].
+func (s *snapshot) Plans(p core.Page) ([]*core.Plan, int, error) {
+	first := min(p.Offset(), len(s.plans))
+	return s.plans[first:min(first+p.Size, len(s.plans))], len(s.plans), nil
+}
 
 // PutUser implements [core.Tx].
 func (s *snapshot) PutUser(u *core.User) error {

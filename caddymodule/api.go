@@ -45,6 +45,7 @@ func (a *API) Provision(ctx caddy.Context) error {
 	}
 	a.serve(mod.(*App), ctx.Slogger())
 	a.app.warnOfSpoofing(ctx)
+	a.app.warnOfRoutes(ctx)
 	return nil
 }
 

@@ -92,7 +92,9 @@ type App struct {
 	tuning   *tuning
 	live     atomic.Pointer[live] // nil until the store is open
 	acquired bool                 // holds a reference in stores
-	warned   sync.Map             // servers that warnOfSpoofing has logged
+	warned   sync.Map             // the servers that warnOfSpoofing, and as lintOf values warnOfRoutes, have checked
+
+	background sync.WaitGroup // goroutines that end with ctx
 
 	awaitsEvent bool          // applyConfig runs on an event of Caddy
 	ready       chan struct{} // closed when the config is applied or has failed
@@ -335,7 +337,7 @@ func (a *App) applyConfig() {
 		}
 	}
 	if len(left) > 0 {
-		go a.ensureLater(l, left)
+		a.background.Go(func() { a.ensureLater(l, left) })
 	}
 }
 
@@ -394,6 +396,7 @@ func (a *App) Cleanup() error {
 	if a.markReady != nil {
 		a.markReady()
 	}
+	a.background.Wait() // Caddy has canceled ctx
 	if !a.acquired {
 		return nil
 	}

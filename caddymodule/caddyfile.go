@@ -1,7 +1,9 @@
 package caddymodule
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/nearest"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -66,7 +69,12 @@ func (w words) block(d *caddyfile.Dispenser, what string) error {
 		word := d.Val()
 		parse, ok := w.parse[word]
 		if !ok {
-			return d.Errf("unknown word %q in %s", core.MaskSecrets(word), what)
+			known := slices.Sorted(maps.Keys(w.parse))
+			hint := nearest.Hint(word, known)
+			if block := blockOf[word]; block != "" {
+				hint = ": it is a word of " + block
+			}
+			return d.Errf("unknown word %q in %s%s; its words are %s", core.MaskSecrets(word), what, hint, strings.Join(known, ", "))
 		}
 		if seen[word] && !w.repeatable[word] {
 			return d.Errf("%s is given twice in %s", word, what)
@@ -78,6 +86,23 @@ func (w words) block(d *caddyfile.Dispenser, what string) error {
 	}
 	return nil
 }
+
+// blockOf names the block of the words that are often written into another one.
+var blockOf = func() map[string]string {
+	of := map[string]string{}
+	for block, its := range map[string]string{
+		"the block of store badger":            "durability min_free max_history",
+		"the global option " + appName:         "store key_cache history_retention service_rate_limit max_users max_keys max_plans",
+		"the directive " + appName:             "keep_key cost request_id on_store_error observe errors headers",
+		"a block account in the global option": "key_prefix",
+		"the directive " + apiDirective:        "dashboard",
+	} {
+		for word := range strings.FieldsSeq(its) {
+			of[word] = block
+		}
+	}
+	return of
+}()
 
 // UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
 //
@@ -321,7 +346,7 @@ func (g *Gateway) unmarshalAccount(d *caddyfile.Dispenser) (err error) {
 func (g *Gateway) unmarshalKey(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	if len(args) == 0 || len(args) > 2 {
-		return d.ArgErr()
+		return d.Errf("key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got %d words", len(args))
 	}
 	s := KeySource{In: args[0]}
 	if len(args) == 2 {
@@ -408,8 +433,9 @@ func oneOf(d *caddyfile.Dispenser, choices ...string) (string, error) {
 
 // noArgs returns an error if a word has arguments or a block.
 func noArgs(d *caddyfile.Dispenser) error {
+	word := d.Val()
 	if d.NextArg() {
-		return d.ArgErr()
+		return d.Errf("%s takes no argument, got %q", word, core.MaskSecrets(d.Val()))
 	}
 	return noBlock(d)
 }

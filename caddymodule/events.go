@@ -80,6 +80,8 @@ type eventQueue struct {
 	current *emitter   // nil while no config runs
 	waiting []event
 	full    bool // an event was dropped since waiting was empty
+
+	running sync.WaitGroup // runs of emitters
 }
 
 func newEventQueue() *eventQueue {
@@ -144,9 +146,23 @@ func (q *eventQueue) use(m *emitter) {
 	if m != nil {
 		current := *m // a copy, so that an earlier run of m ends
 		q.current = &current
-		go current.run(q)
+		q.running.Go(func() { current.run(q) })
 	}
 	q.changed.Broadcast()
+}
+
+// maxSubscriber is how long close waits for a subscriber.
+const maxSubscriber = 5 * time.Second
+
+// close ends the emitters. A subscriber that hangs, which Caddy cannot stop either, keeps its goroutine.
+func (q *eventQueue) close() {
+	q.use(nil)
+	done := make(chan struct{})
+	go func() { q.running.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(maxSubscriber):
+	}
 }
 
 // keyDisabled queues the event for a key or user.

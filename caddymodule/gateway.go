@@ -21,6 +21,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
@@ -43,6 +44,7 @@ const (
 //
 //   - 400 to an invalid cost or request id
 //   - 401 without a key, or with a malformed, unknown or expired key
+//   - 425 to early data of TLS 1.3, which anyone can send again
 //   - 403 if the key or its user is disabled
 //   - 429 over the quota or the rate of the plan, with `Retry-After` unless the limit never resets
 //   - 503 while the store is unavailable, see OnStoreError
@@ -151,6 +153,8 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		return err
 	}
 	g.app.warnOfSpoofing(ctx)
+	g.app.warnOfRoutes(ctx)
+	g.warnOfAccount()
 	if g.KeepKey {
 		g.log.Warn("keep_key forwards the key: reverse_proxy logs it when an upstream breaks off, unless a log filter removes it")
 	}
@@ -198,11 +202,10 @@ func newCostOption(meter, text string) (c costOption, err error) {
 		c.of = text
 	case text != "":
 		if c.n, err = parseCost(meter, text); err != nil {
-			most := int64(core.MaxMeterCost)
 			if meter == core.MeterRequests {
-				most = core.MaxCost
+				return c, fmt.Errorf("cost: want a whole number from 0 to %d, a placeholder, or a meter and its cost, got %q", core.MaxCost, text)
 			}
-			return c, fmt.Errorf("cost: want a meter such as tokens, and a whole number from 0 to %d, got %q", most, strings.TrimPrefix(meter+" "+text, core.MeterRequests+" "))
+			return c, fmt.Errorf("cost: want a meter such as tokens, and a whole number from 0 to %d, got %q", core.MaxMeterCost, meter+" "+text)
 		}
 	}
 	return c, core.CheckCosts([]core.MeterCost{{Meter: meter}})
@@ -291,6 +294,7 @@ type requestState struct {
 	decision core.Decision // zero if there is no decision
 	err      error         // why there is no decision
 	cost     int64         // of the request, for its span
+	ownerKey bool          // the client sent an owner's key
 	at       time.Time     // when the decision was made
 	writer   headerWriter  // of the next handler
 	vary     string        // the value of Vary, "" for none
@@ -304,6 +308,9 @@ type requestState struct {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	if exchange.Early(r) {
+		return g.tooEarly(w, r)
+	}
 	secret := findKey(r, g.Keys)
 	v := &requestState{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers}
 	start := v.at
@@ -318,7 +325,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	dropDashboardCookies(r.Header)
 	if !g.passes(v) {
 		g.logRefusal(v)
-		return g.refuse(w, v)
+		return g.refuse(w, r, v)
 	}
 	lw := v.wrap(w)
 	defer lw.add() // for a handler that writes nothing
@@ -379,6 +386,7 @@ func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[strin
 	}
 	if v.err = g.decide(ctx, r, repl, vars, secret, v); v.err == nil {
 		v.outcome = string(v.decision.Outcome)
+		v.ownerKey = v.decision.Outcome == core.Malformed && core.WellFormedOwnerSecret(secret)
 		return
 	}
 	metrics.failed(v.err)

@@ -56,7 +56,7 @@ func TestGatewayRefusals(t *testing.T) {
 		{"malformed", "nonsense", 401, "INVALID_API_KEY", "malformed", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"of another account", foreign.Secret, 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"owner's key", ten.Owner, 401, "INVALID_API_KEY", "malformed", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"owner's key", ten.Owner, 401, "INVALID_API_KEY", "malformed", "Invalid API key: this is an owner's key, for the REST API; the gateway takes the keys of users", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"expired", expiring, 401, "INVALID_API_KEY", "expired", "API key has expired", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"inactive", inactive, 403, "API_KEY_DISABLED", "disabled", "API key is disabled", ""},
 	} {

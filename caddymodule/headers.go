@@ -11,6 +11,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
 // headerWriter adds the headers of the gateway to an answer when the next handler writes it. Only
@@ -142,11 +143,16 @@ func (v *requestState) refusal() (int, *core.Error) {
 	case string(core.Denied), string(core.OverRate):
 		return http.StatusTooManyRequests, v.decision.Refusal()
 	}
+	if v.ownerKey {
+		e := *v.decision.Refusal()
+		e.Message += ": this is an owner's key, for the REST API; the gateway takes the keys of users"
+		return http.StatusUnauthorized, &e
+	}
 	return http.StatusUnauthorized, v.decision.Refusal()
 }
 
 // refuse answers a refused request, or returns the error for the error routes.
-func (g *Gateway) refuse(w http.ResponseWriter, v *requestState) error {
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState) error {
 	status, e := v.refusal()
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -160,13 +166,27 @@ func (g *Gateway) refuse(w http.ResponseWriter, v *requestState) error {
 	}
 	v.headers.Set(h, &v.decision, v.at)
 	if g.Errors {
+		exchange.CloseUnread(w, r)
 		return caddyhttp.Error(status, errors.New(e.Message))
 	}
+	exchange.AnswerUnread(w, r)
 	if v.decision.HasUsage() {
 		adminapi.WriteValidation(w, status, &v.decision)
 	} else {
 		adminapi.WriteRefusal(w, status, e)
 	}
+	return nil
+}
+
+// tooEarly answers a request in early data. Nothing is decided, because a copy of the request would be counted again.
+func (g *Gateway) tooEarly(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Cache-Control", "no-store")
+	if g.Errors {
+		exchange.CloseUnread(w, r)
+		return caddyhttp.Error(http.StatusTooEarly, errors.New(adminapi.ErrEarly.Message))
+	}
+	exchange.AnswerUnread(w, r)
+	adminapi.WriteRefusal(w, http.StatusTooEarly, adminapi.ErrEarly)
 	return nil
 }
 

@@ -64,6 +64,9 @@ func (s KeySource) check() error {
 			return fmt.Errorf("key source bearer takes no name, got %q", s.Name)
 		}
 	case inHeader, inCookie:
+		if s.Name == "" {
+			return fmt.Errorf("key source %s: the name is missing, such as X-API-Key", s.In)
+		}
 		if !httpguts.ValidHeaderFieldName(s.Name) {
 			return fmt.Errorf("key source %s: %q is not a valid name", s.In, s.Name)
 		}
@@ -188,6 +191,8 @@ func (s *RequestIDSource) check() error {
 	switch {
 	case s.In != inHeader:
 		return fmt.Errorf("request_id %q: want header", s.In)
+	case s.Name == "":
+		return fmt.Errorf("request_id header: the name is missing, such as Idempotency-Key")
 	case !httpguts.ValidHeaderFieldName(s.Name):
 		return fmt.Errorf("request_id header: %q is not a valid name", s.Name)
 	case strings.EqualFold(s.Name, "Host"):

@@ -214,7 +214,7 @@ func TestRequestIDSource(t *testing.T) {
 		{"beside a query", header("X-Api-Key"), []KeySource{{In: inQuery, Name: "X-Api-Key"}}, ""},
 		{"no place", &RequestIDSource{Name: "X"}, nil, `request_id "": want header`},
 		{"a query", &RequestIDSource{In: inQuery, Name: "id"}, nil, `request_id "query": want header`},
-		{"no name", header(""), nil, `"" is not a valid name`},
+		{"no name", header(""), nil, "the name is missing"},
 		{"a bad name", header("a b"), nil, `"a b" is not a valid name`},
 		{"the host", header("host"), nil, "Host cannot carry an id"},
 		{"the key's header", header("x-api-key"), defaultKeySources(), "x-api-key carries the key"},

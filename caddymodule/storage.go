@@ -126,6 +126,7 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 // Destruct closes the store. The pool calls it when the last config is gone.
 func (l *live) Destruct() error {
 	l.stopWatch()
+	l.events.close()
 	return l.store.Close()
 }
 

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,9 +35,32 @@ func (s *stripper) strip(r *http.Request) {
 			editLines(r.Header, field, func(line string) string { return s.line(field, line) })
 		}
 	}
+	if len(r.Trailer) > 0 && r.Body != nil {
+		kept := *s // for this rare request alone: s stays on the stack
+		r.Body = &trailerStripper{r.Body, &kept, r.Trailer}
+	}
 	if query := s.query(r.URL.RawQuery); query != r.URL.RawQuery {
 		setQuery(r, query)
 	}
+}
+
+// trailerStripper is a body that removes key values from the trailers of its request. They are there when the body has been read
+// (RFC 9110 section 6.5), before a handler that forwards them.
+type trailerStripper struct {
+	io.ReadCloser
+	stripper *stripper
+	trailer  http.Header
+}
+
+// Read implements [io.Reader].
+func (b *trailerStripper) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		for field := range b.trailer {
+			editLines(b.trailer, field, func(line string) string { return b.stripper.line(field, line) })
+		}
+	}
+	return n, err
 }
 
 // stripOriginal does the same with the query of the original request, which Caddy keeps for

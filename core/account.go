@@ -35,6 +35,9 @@ type AccountImport struct {
 	Run      string `json:"run,omitempty"` // the run of the import that writes the account; other runs have ended
 }
 
+// Incomplete reports whether an account lacks records, because its import has not finished.
+func (a *Account) Incomplete() bool { return a.Import != nil && !a.Import.Complete }
+
 // The bounds of key prefixes.
 const (
 	minKeyPrefixLetters = 4  // ordinary words do not begin with the prefix
@@ -351,7 +354,7 @@ func usable(a *Account, err error) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.Import != nil && !a.Import.Complete {
+	if a.Incomplete() {
 		return nil, Unavailable(fmt.Errorf("the account %q is incomplete: its import has not finished. If no import runs, import the same file again", a.Name))
 	}
 	return a, nil

@@ -414,7 +414,8 @@ func (w invalidator) Changed(c Change) {
 	case c.UserID != 0:
 		w.s.users.forget(userRef{c.Account, c.UserID})
 	case c.PlanID != "":
-		w.s.forgetPlan(c.Account, c.PlanID)
+		w.s.plans.forget(planRef{c.Account, c.PlanID})
+		w.s.meters.forget(c.Account)
 	case c.Digest != Digest{}:
 		w.s.keys.forget(c.Digest)
 	case c.OwnerKey != Digest{}:

@@ -128,7 +128,7 @@ func (s *Service) days(ctx context.Context, of DaysFilter, first, last Date) (li
 	if err := checkDays(first, last); err != nil {
 		return nil, err
 	}
-	n := manyCounters
+	n := wholeAccount
 	if of.KeyID != "" || of.UserID != 0 {
 		n = 1
 	}

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -273,16 +274,20 @@ func (s *Service) Keys(ctx context.Context, account string, f KeyFilter, p Page)
 // filter is not used. If users have the plan, it reads the keys that match the filter, and is a large query: an account runs
 // one at a time.
 func (s *Service) KeysUnderPlan(ctx context.Context, account, plan string, f KeyFilter, p Page) (list []*Key, total int, err error) {
-	limits, err := s.underPlan(ctx, account, plan)
+	have, err := s.mayHavePlan(ctx, account, plan, f.UserID)
 	if err != nil {
 		return nil, 0, err
 	}
-	if limits == nil {
+	if !have {
 		f.PlanID = &plan
 		return s.store.Keys(ctx, account, f, p)
 	}
 	f.PlanID = nil
-	err = s.runQuery(ctx, account, manyCounters, func() error {
+	err = s.runQuery(ctx, account, wholeAccount, func() error {
+		limits, err := s.underPlan(ctx, account, plan, f.UserID)
+		if err != nil {
+			return err
+		}
 		return s.eachKey(ctx, account, f, func(keys []*Key) error {
 			for _, k := range keys {
 				if !limits(k) {
@@ -298,18 +303,37 @@ func (s *Service) KeysUnderPlan(ctx context.Context, account, plan string, f Key
 	return list, total, err
 }
 
-// underPlan returns a function that reports whether a plan limits a key, nil if it limits only the keys that have it.
-func (s *Service) underPlan(ctx context.Context, account, plan string) (func(*Key) bool, error) {
-	users := map[int64]bool{}
-	list := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, UserFilter{PlanID: plan}, p) }
-	err := eachPage(ctx, list, func(page []*User) error {
-		for _, u := range page {
-			users[u.ID] = true
+// mayHavePlan reports whether a user has a plan as its own; for the user 0, whether any user has it.
+func (s *Service) mayHavePlan(ctx context.Context, account, plan string, user int64) (bool, error) {
+	if plan == "" {
+		return false, nil
+	}
+	if user == 0 {
+		_, users, err := s.store.Users(ctx, account, UserFilter{PlanID: plan}, Page{1, 1})
+		return users > 0, err
+	}
+	u, err := s.store.User(ctx, account, user)
+	if errors.Is(err, ErrUserNotFound) {
+		return false, nil
+	}
+	return err == nil && u.PlanID == plan, err
+}
+
+// underPlan returns a function that reports whether a plan limits a key. It reads the users with the plan, unless a user is given, which
+// has it.
+func (s *Service) underPlan(ctx context.Context, account, plan string, user int64) (func(*Key) bool, error) {
+	users := map[int64]bool{user: true}
+	if user == 0 {
+		list := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, UserFilter{PlanID: plan}, p) }
+		err := eachPage(ctx, list, func(page []*User) error {
+			for _, u := range page {
+				users[u.ID] = true
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	if err != nil || len(users) == 0 || plan == "" {
-		return nil, err
 	}
 	return func(k *Key) bool { return k.PlanID == plan || k.PlanID == "" && users[k.UserID] }, nil
 }

@@ -236,66 +236,63 @@ func (m metersOf) addPlan(p *Plan) {
 	}
 }
 
-// loadMeters reads the meters of an account. It leaves out the plan with the id.
-func (s *Service) loadMeters(ctx context.Context, account, without string) (metersOf, error) {
+// limits returns the further limits of a plan, none for nil.
+func (p *Plan) limits() []Limit {
+	if p == nil {
+		return nil
+	}
+	return p.Limits
+}
+
+// loadMeters reads the meters of an account for the cache.
+func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, error) {
 	meters := metersOf{}
 	list := func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	err := eachPage(ctx, list, func(plans []*Plan) error {
 		for _, p := range plans {
-			if p.ID != without {
-				meters.addPlan(p)
-			}
+			meters.addPlan(p)
 		}
 		return nil
 	})
-	return meters, err
+	return &meters, err
 }
 
 // Meters returns requests and the meters that the plans of an account name, sorted.
 func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
-	meters, err := s.loadMeters(ctx, account, "")
+	meters, err := s.meters.get(ctx, account)
 	if err != nil {
 		return nil, err
 	}
-	return append([]string{MeterRequests}, slices.Sorted(maps.Keys(meters))...), nil
-}
-
-// loadMeteredPlans reads the plans of an account that have more than a primary limit, by id.
-func (s *Service) loadMeteredPlans(ctx context.Context, account string) (map[string]*Plan, error) {
-	metered := map[string]*Plan{}
-	list := func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
-	err := eachPage(ctx, list, func(plans []*Plan) error {
-		for _, p := range plans {
-			if len(p.Limits) > 0 {
-				metered[p.ID] = p
-			}
-		}
-		return nil
-	})
-	return metered, err
+	return append([]string{MeterRequests}, slices.Sorted(maps.Keys(*meters))...), nil
 }
 
 // checkMeters returns an error when the batch gives limits to plans, and its account would have more than MaxMeters meters, or
 // would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters.
-func (b *Batch) checkMeters() error {
+func (b *Batch) checkMeters(ctx context.Context) error {
 	if !b.setsLimits {
 		return nil
 	}
 	meters := metersOf{}
-	for id, p := range b.metered {
-		if _, changed := b.plans[id]; !changed {
-			meters.addPlan(p)
-		}
-	}
 	for _, p := range b.plans {
 		if p != nil {
 			meters.addPlan(p)
 		}
 	}
+	err := eachPage(ctx, b.tx.Plans, func(plans []*Plan) error {
+		for _, p := range plans {
+			if _, changed := b.plans[p.ID]; !changed {
+				meters.addPlan(p)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	if len(meters) > MaxMeters {
 		return invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", MaxMeters, len(meters)))
 	}
-	err := (&Account{Meters: slices.Clone(b.everHad)}).addMeters(meters)
+	err = (&Account{Meters: slices.Clone(b.everHad)}).addMeters(meters)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}

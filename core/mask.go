@@ -3,12 +3,13 @@ package core
 import (
 	"bytes"
 	"encoding/hex"
+	"hash/crc32"
 	"strings"
 )
 
 // MaskSecrets replaces each text in s that looks like a secret, so that s can be stored and logged:
 //
-//   - lk_ in any case, followed by at least six of the characters A-Z a-z 0-9 _ = -
+//   - lk_, followed by at least six of the characters A-Z a-z 0-9 _ = -; in any case if s also has a percent sign or lk_ in lower case
 //   - the value of a key of any prefix with the right checksum: see [NewUserSecret]
 //
 // Each character may be percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign, without lk_ in
@@ -44,18 +45,23 @@ func ReplaceSecret(s, secret, replacement string) string {
 // isPlain reports whether s holds no secret, from a look at its bytes: no percent sign, no lk_ in lower case, and no _ before 32
 // letters or digits.
 func isPlain(s string) bool {
-	if strings.IndexByte(s, '%') >= 0 {
+	if strings.IndexByte(s, '%') >= 0 || strings.Contains(s, ownerPrefix) {
 		return false
 	}
 	for i := 0; ; {
 		next := strings.IndexByte(s[i:], '_')
-		if next < 0 {
+		if next < 0 || len(s)-i-next-1 < checkedLength {
 			return true
 		}
 		i += next + 1
-		if strings.HasSuffix(s[:i], ownerPrefix) || len(s)-i >= checkedLength && ownerBytes.containsAll(s[i:i+checkedLength]) {
+		last := i + checkedLength - 1
+		for last >= i && ownerBytes[s[last]] {
+			last--
+		}
+		if last < i {
 			return false
 		}
+		i = last // it ends the letters and digits behind each _ before it
 	}
 }
 
@@ -85,11 +91,9 @@ func decodePercent(s string) *decodedText {
 	return t
 }
 
-// Two letters that are k and s in another case, to Unicode.
 const (
-	// Unicode lower-cases U+212A to k, and upper-cases U+017F to S.
-	kelvin = "\u212a"
-	longS  = "\u017f"
+	kelvin = "\u212a" // the Kelvin sign, which equals k without regard to case
+	longS  = "\u017f" // the long s, which equals s without regard to case
 )
 
 // decodeByte returns the byte at the start of s, which is not empty, and how many bytes encode it: as it is, or percent-encoded
@@ -159,14 +163,14 @@ func (t *decodedText) nextSecret(from int) (start, end int, mask string) {
 }
 
 // checkedStart returns where a key begins whose prefix ends before the index at, and whose checksum is right; -1 for none. It computes at
-// most 31 checksums of at most 58 bytes.
+// most 31 checksums of at most 58 bytes, and allocates nothing.
 func (t *decodedText) checkedStart(from, at int) int {
 	if len(t.text) < at+checkedLength || prefixLength(t.text[at:at+checkedLength], ownerBytes) < checkedLength {
 		return -1
 	}
-	sum := string(t.text[at+userRandom : at+checkedLength])
+	sum := checksumValue(t.text[at+userRandom : at+checkedLength])
 	for start := at - 2; start >= from && at-start <= maxKeyPrefix && prefixBytes[t.text[start]]; start-- {
-		if c := t.text[start]; c >= 'a' && c <= 'z' && checksum(string(t.text[start:at+userRandom])) == sum {
+		if c := t.text[start]; c >= 'a' && c <= 'z' && uint64(crc32.ChecksumIEEE(t.text[start:at+userRandom])) == sum {
 			return start
 		}
 	}

@@ -119,3 +119,34 @@ func TestNearLimitsOfChangedPlan(t *testing.T) {
 		t.Errorf("got %+v, want the key on its plan and then the user on its own", near)
 	}
 }
+
+// A customer whose windows begin on the 15th stays in the list of those near their limit, and in the totals of its plan, when the month of the
+// calendar ends; and its key with a plan of its own, too.
+func TestNearLimitsOfAnchoredUser(t *testing.T) {
+	now := at("2026-03-31T23:00:00Z")
+	svc := core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return now }})
+	c := newTenant(t, svc, "acme")
+	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("m"), Limit: new(int64(100)), Period: new("month")})
+	c.ok(err)
+	u, err := svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("ann"), PlanID: core.Some(pl.ID), CustomStart: core.Some(at("2026-01-15T00:00:00Z"))})
+	c.ok(err)
+	for _, p := range []core.KeyPatch{{Name: new("shared"), UserID: &u.ID}, {Name: new("own"), UserID: &u.ID, PlanID: core.Some(pl.ID)}} {
+		_, secret, err := svc.CreateKey(t.Context(), c.id, p)
+		c.ok(err)
+		_, err = svc.Validate(t.Context(), c.id, core.Request{Secret: secret, Endpoint: "/x", Method: "GET", Cost: 99})
+		c.ok(err)
+	}
+	for when, want := range map[string]int64{"2026-03-31T23:30:00Z": 99, "2026-04-01T00:30:00Z": 99, "2026-04-15T00:30:00Z": 0} {
+		now = at(when)
+		near, err := svc.NearLimits(t.Context(), c.id, 10)
+		c.ok(err)
+		if got := len(near); got != int(want/99*2) {
+			t.Errorf("%s: %d counters near the limit, want both while their window is open", when, got)
+		}
+		totals, err := svc.PlanUsage(t.Context(), c.id, pl.ID)
+		c.ok(err)
+		if totals.Used != 2*want {
+			t.Errorf("%s: the total of the plan is %d, want %d", when, totals.Used, 2*want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,10 @@ import (
 
 // MaxOwnerGrace is the longest grace of [Service.RegenerateOwnerKey].
 const MaxOwnerGrace = 365 * 24 * time.Hour
+
+// MaxOwnerKeys is the largest number of owner's keys of an account in force. Nodes on one Redis that create keys at the same time may
+// exceed it by one each.
+const MaxOwnerKeys = 100
 
 // lastUsedResolution is the resolution of OwnerKey.LastUsedAt. It bounds the writes to one a minute
 // for each owner's key.
@@ -89,10 +94,23 @@ func (s *Service) recordUse(ctx context.Context, k *OwnerKey) {
 var errUnchanged = errors.New("nothing to change")
 
 // CreateOwnerKey creates another owner's key of the account and returns it with its secret, which
-// is shown only once.
+// is shown only once. It is a validation error if the account has MaxOwnerKeys in force.
 func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*OwnerKey, string, error) {
+	return s.createOwnerKey(ctx, account, name, MaxOwnerKeys)
+}
+
+// createOwnerKey is [Service.CreateOwnerKey] for an account that has less than most keys in force.
+func (s *Service) createOwnerKey(ctx context.Context, account, name string, most int) (*OwnerKey, string, error) {
 	name, err := cleanName("name", name)
 	if err != nil {
+		return nil, "", err
+	}
+	unlock, err := s.ownerKeyCreations.Lock(ctx, account)
+	if err != nil {
+		return nil, "", err
+	}
+	defer unlock()
+	if err := s.checkOwnerKeys(ctx, account, most); err != nil {
 		return nil, "", err
 	}
 	secret := NewOwnerSecret()
@@ -103,6 +121,24 @@ func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*Ow
 		return nil, "", err
 	}
 	return k, secret, nil
+}
+
+// checkOwnerKeys returns an error if the account has most owner's keys in force.
+func (s *Service) checkOwnerKeys(ctx context.Context, account string, most int) error {
+	n, now := 0, s.now()
+	list := func(p Page) ([]*OwnerKey, int, error) { return s.store.OwnerKeys(ctx, account, p) }
+	err := eachPage(ctx, list, func(keys []*OwnerKey) error {
+		for _, k := range keys {
+			if k.InForce(now) {
+				n++
+			}
+		}
+		return nil
+	})
+	if err == nil && n >= most {
+		err = invalid("name", fmt.Sprintf("An account has at most %d owner's keys in force: revoke one that you do not need", MaxOwnerKeys))
+	}
+	return err
 }
 
 // updateOwnerKey is [Store.UpdateOwnerKey], and removes the key from the cache. It does so after an error, too: the store may have
@@ -155,7 +191,11 @@ func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, gr
 	if !old.InForce(s.now()) {
 		return nil, "", ErrOwnerKeyRevoked
 	}
-	k, secret, err := s.CreateOwnerKey(ctx, account, old.Name) // before the old key ends, so that one key always works
+	most := MaxOwnerKeys
+	if grace == 0 {
+		most++ // the old key ends at once
+	}
+	k, secret, err := s.createOwnerKey(ctx, account, old.Name, most) // before the old key ends, so that one key always works
 	if err != nil || grace < 0 {
 		return k, secret, err
 	}

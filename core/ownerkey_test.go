@@ -1,10 +1,12 @@
 package core_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // A regenerated owner's key works on until it is revoked, for a time, or not at all, as chosen.
@@ -94,5 +96,45 @@ func TestOwnerKeyLastUsed(t *testing.T) {
 	want(t, "a revoked key", err, core.ErrInvalidOwnerKey)
 	if got := lastUsed(); !got.Equal(*before) {
 		t.Errorf("a refused key: got used at %v, want %v", got, before)
+	}
+}
+
+// An account has at most 100 owner's keys in force, however they are created.
+func TestMaxOwnerKeys(t *testing.T) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	c := newTenant(t, svc, "acme")
+	for range core.MaxOwnerKeys - 2 { // the account has one from the start
+		_, _, err := svc.CreateOwnerKey(t.Context(), c.id, "k")
+		c.ok(err)
+	}
+	errs := make([]error, 8)
+	var creators sync.WaitGroup
+	for i := range errs {
+		creators.Go(func() { _, _, errs[i] = svc.CreateOwnerKey(t.Context(), c.id, "k") })
+	}
+	creators.Wait()
+	created := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			created++
+		case fieldOf(err) != "name":
+			t.Errorf("got %v", err)
+		}
+	}
+	if created != 1 {
+		t.Errorf("%d of 8 creations at the same time succeeded, and there was room for 1", created)
+	}
+	if all, _, err := svc.OwnerKeys(t.Context(), c.id, core.Page{Number: 1, Size: 1}); err != nil {
+		t.Fatal(err)
+	} else if _, _, err := svc.RegenerateOwnerKey(t.Context(), c.id, all[0].ID, 0); err != nil {
+		t.Errorf("a key cannot be replaced at the bound: %v", err)
+	}
+	keys, _, err := svc.OwnerKeys(t.Context(), c.id, core.Page{Number: 1, Size: 2})
+	c.ok(err)
+	_, err = svc.RevokeOwnerKey(t.Context(), c.id, keys[1].ID)
+	c.ok(err)
+	if _, _, err := svc.CreateOwnerKey(t.Context(), c.id, "k"); err != nil {
+		t.Errorf("after one was revoked: %v", err)
 	}
 }

@@ -99,17 +99,23 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFil
 		}
 	}
 	folded := strings.ToLower(text)
-	limits := func(*Key) bool { return true }
+	var plan string // selects by limits, not by the filter
 	if f.PlanID != nil {
-		under, err := s.underPlan(ctx, account, *f.PlanID)
-		if err != nil {
+		if have, err := s.mayHavePlan(ctx, account, *f.PlanID, f.UserID); err != nil {
 			return nil, false, err
-		}
-		if under != nil {
-			f.PlanID, limits = nil, under
+		} else if have {
+			plan, f.PlanID = *f.PlanID, nil
 		}
 	}
-	pages := func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }
+	limits := func(*Key) bool { return true }
+	pages := func(p Page) (keys []*Key, total int, err error) {
+		if plan != "" && p.Number == 1 {
+			if limits, err = s.underPlan(ctx, account, plan, f.UserID); err != nil {
+				return nil, 0, err
+			}
+		}
+		return s.store.Keys(ctx, account, f, p)
+	}
 	return search(ctx, s, account, p, pages, func(k *Key) bool {
 		return limits(k) && (strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == hintLength && strings.HasSuffix(k.Hint, text))
 	})
@@ -137,7 +143,7 @@ func search[T any](ctx context.Context, s *Service, account string, p Page, list
 		}
 		return nil
 	}
-	err = s.runQuery(ctx, account, manyCounters, func() error { return eachPage(ctx, list, read) })
+	err = s.runQuery(ctx, account, wholeAccount, func() error { return eachPage(ctx, list, read) })
 	if errors.Is(err, errPageFull) {
 		err = nil
 	}

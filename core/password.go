@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/argon2"
+	"golang.org/x/sync/semaphore"
 )
 
 // A password is hashed by argon2id with 19 MiB of memory and two passes on one lane, a choice of
@@ -28,14 +29,21 @@ const (
 	argonSalt   = 16 // bytes
 	argonSum    = 32 // bytes
 
+	// The largest parameters of a stored hash: the second recommended choice of RFC 9106 section 4. A hash of another
+	// installation may have them. A larger cost would let the author of an archive spend the memory and the CPU of all accounts.
+	maxArgonTime   = 3
+	maxArgonMemory = 64 << 10 // KiB
+	maxArgonLanes  = 4
+	maxArgonSalt   = 64 // bytes
+
 	restFactor = 9                // see hasher
 	maxRest    = time.Second      // longest rest after a stranger
 	maxWaiting = 64               // queue length, in passwords
 	maxWait    = 10 * time.Second // longest time a password waits
 )
 
-// errPasswordHash means that a stored hash of a password cannot be read.
-var errPasswordHash = errors.New("the stored hash of a password is damaged")
+// errPasswordHash means that a stored hash of a password cannot be read, or costs too much.
+var errPasswordHash = errors.New("the stored hash of a password is damaged, or costs more than this program spends")
 
 // ErrBusy means that too many passwords wait to be checked. Nothing was tried.
 var ErrBusy = &Error{Code: CodeUnavailable, Message: "Too many passwords are being checked: try again in a minute, or sign in by a link"}
@@ -54,12 +62,13 @@ const knownRank = -1
 // without a pause cannot keep all strangers waiting. When more than maxWaiting wait, the waiter
 // with the highest rank is refused.
 type hasher struct {
-	idKey func(password, salt []byte, time, memory uint32, threads uint8, keyLen uint32) []byte // argon2.IDKey
+	processors *semaphore.Weighted                                                                   // see newProcessors
+	idKey      func(password, salt []byte, time, memory uint32, threads uint8, keyLen uint32) []byte // argon2.IDKey
 
 	mu      sync.Mutex
 	busy    bool
 	known   bool        // the password that is hashed, or was hashed last, has a rank below 0
-	began   time.Time   // when the hasher was taken
+	began   time.Time   // when the hasher and a processor were taken
 	rest    time.Time   // strangers are not served before
 	waiting []*waiter   // by rank
 	wake    *time.Timer // serves the next stranger at rest; nil when none waits for that
@@ -72,7 +81,9 @@ type waiter struct {
 	ready chan error
 }
 
-func newHasher() *hasher { return &hasher{idKey: argon2.IDKey} }
+func newHasher(processors *semaphore.Weighted) *hasher {
+	return &hasher{processors: processors, idKey: argon2.IDKey}
+}
 
 // enter waits for the hasher, at most maxWait. If enter returns nil, the caller must call leave.
 func (h *hasher) enter(ctx context.Context, rank int) error {
@@ -90,6 +101,9 @@ func (h *hasher) enter(ctx context.Context, rank int) error {
 	defer timer.Stop()
 	select {
 	case err := <-w.ready:
+		if err == nil {
+			err = h.takeProcessor(ctx)
+		}
 		return err
 	case <-timer.C:
 		return h.giveUp(w, ErrBusy)
@@ -112,7 +126,25 @@ func (h *hasher) giveUp(w *waiter, err error) error {
 	return err
 }
 
+// takeProcessor waits for a processor for the present password, at most maxWait.
+func (h *hasher) takeProcessor(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxWait, ErrBusy)
+	defer cancel()
+	err := h.processors.Acquire(ctx, 1)
+	if err != nil {
+		err = context.Cause(ctx)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.began = time.Now(); err != nil {
+		h.busy = false
+		h.serveLocked()
+	}
+	return err
+}
+
 func (h *hasher) leave() {
+	h.processors.Release(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := time.Now(); !h.known {
@@ -141,7 +173,7 @@ func (h *hasher) serveLocked() {
 	}
 	w := h.waiting[next]
 	h.waiting = slices.Delete(h.waiting, next, next+1)
-	h.busy, h.known, h.began = true, w.rank < 0, time.Now()
+	h.busy, h.known = true, w.rank < 0
 	w.ready <- nil
 }
 
@@ -195,6 +227,7 @@ type phc struct {
 	salt, sum    []byte
 }
 
+// parsePHC parses a hash. It refuses parameters above maxArgonTime, maxArgonMemory and maxArgonLanes.
 func parsePHC(hash string) (p phc, err error) {
 	f := strings.Split(hash, "$")
 	if len(f) != 6 || f[0] != "" || f[1] != "argon2id" || f[2] != fmt.Sprintf("v=%d", argon2.Version) {
@@ -203,9 +236,12 @@ func parsePHC(hash string) (p phc, err error) {
 	if _, err := fmt.Sscanf(f[3], "m=%d,t=%d,p=%d", &p.memory, &p.time, &p.lanes); err != nil {
 		return phc{}, errPasswordHash
 	}
+	if f[3] != fmt.Sprintf("m=%d,t=%d,p=%d", p.memory, p.time, p.lanes) || p.memory > maxArgonMemory || p.time > maxArgonTime || p.lanes > maxArgonLanes {
+		return phc{}, errPasswordHash
+	}
 	salt, err1 := base64.RawStdEncoding.DecodeString(f[4])
 	sum, err2 := base64.RawStdEncoding.DecodeString(f[5])
-	if err1 != nil || err2 != nil || len(sum) != argonSum || p.time == 0 || p.lanes == 0 {
+	if err1 != nil || err2 != nil || len(sum) != argonSum || len(salt) > maxArgonSalt || p.time == 0 || p.lanes == 0 {
 		return phc{}, errPasswordHash
 	}
 	p.salt, p.sum = salt, sum
@@ -257,22 +293,45 @@ func newAttempts() *attempts { return &attempts{counts: map[Digest]int{}} }
 
 func nameSubject(name string) subject { return subject{DigestOf("name " + name), WrongPasswords} }
 
-// addressSubjects returns the address, the network and the provider's block of a client.
-// The /16 (IPv6 /32) has no bound, because it spans unrelated clients. It only lowers the
-// priority of its clients.
-func addressSubjects(address string) []subject {
+// networks returns the networks of an address: that of one client, the block of one customer of a provider, and one of unrelated clients. They
+// are a /32, /24 and /16, or an IPv6 /64, /48 and /32. It returns nil for an invalid address.
+func networks(address string) (list []string) {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
-		return []subject{{DigestOf("address " + address), WrongPasswords}}
+		return nil
 	}
 	a = a.Unmap().WithZone("")
 	bits := [...]int{32, 24, 16}
 	if a.Is6() {
 		bits = [...]int{64, 48, 32}
 	}
-	subjects := make([]subject, len(bits))
+	for _, n := range bits {
+		list = append(list, netip.PrefixFrom(a, n).Masked().String())
+	}
+	return list
+}
+
+// NetworksOf returns the network of one client, a /32 or an IPv6 /64, and the block of one customer of a provider, a /24 or an IPv6 /48. An
+// invalid address is returned twice, as it is.
+func NetworksOf(address string) (network, block string) {
+	list := networks(address)
+	if list == nil {
+		return address, address
+	}
+	return list[0], list[1]
+}
+
+// addressSubjects returns the address, the network and the provider's block of a client.
+// The /16 (IPv6 /32) has no bound, because it spans unrelated clients. It only lowers the
+// priority of its clients.
+func addressSubjects(address string) []subject {
+	list := networks(address)
+	if list == nil {
+		return []subject{{DigestOf("address " + address), WrongPasswords}}
+	}
+	subjects := make([]subject, len(list))
 	for i, most := range [...]int{WrongPasswords, WrongPasswordsNetwork, 0} {
-		subjects[i] = subject{DigestOf("network " + netip.PrefixFrom(a, bits[i]).Masked().String()), most}
+		subjects[i] = subject{DigestOf("network " + list[i]), most}
 	}
 	return subjects
 }

@@ -319,3 +319,23 @@ func TestAttemptsAreBounded(t *testing.T) {
 		t.Errorf("after 15 minutes: got %d attempts of %d subjects, want 1 of 4", n, subjects)
 	}
 }
+
+// The parameters of a stored hash are bounded at each sign-in, wherever the hash comes from: they cost the memory and the CPU of all accounts.
+func TestStoredHashIsBounded(t *testing.T) {
+	for _, parameters := range []string{"m=4294967295,t=2,p=1", "m=19456,t=4294967295,p=1", "m=19456,t=2,p=255", "m=65537,t=2,p=1", "m=19456,t=4,p=1", "m=019456,t=2,p=1"} {
+		store := newStore()
+		s := core.NewService(store, core.Config{})
+		a, _, _, err := s.CreateAccount(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash := "$argon2id$v=19$" + parameters + "$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"
+		if _, err := store.UpdateAccess(t.Context(), a.ID, func(ac *core.Access) error { ac.Password = hash; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.SignInByPassword(t.Context(), "acme", password, from("192.0.2.1")) // a larger cost ends the test by its memory or its time
+		if err == nil || errors.Is(err, core.ErrSignIn) {
+			t.Errorf("%s: got %v, want that the hash is refused", parameters, err)
+		}
+	}
+}

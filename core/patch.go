@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/text/unicode/norm"
 )
 
 // Optional is a member of a patch that can also be cleared. The zero value leaves the member alone.
@@ -58,12 +59,24 @@ func checkEmail(email *string) error {
 	if email == nil {
 		return nil
 	}
-	a, err := mail.ParseAddress(*email)
-	if err != nil || a.Address != *email || len(*email) > maxEmailLength {
+	if len(*email) > maxEmailLength {
 		return invalid("email", "Invalid email format")
+	}
+	a, err := mail.ParseAddress(*email)
+	if err != nil || a.Address != *email {
+		return invalid("email", "Invalid email format")
+	}
+	if !norm.NFKC.IsNormalString(*email) || strings.ContainsFunc(*email, isInvisible) {
+		return invalid("email", "Email must be in its plain form, without invisible, full-width or other compatibility characters: two addresses that look the same would be two users")
 	}
 	return nil
 }
+
+// isInvisible reports whether a character takes no room: controls, and format characters such as a zero-width space.
+func isInvisible(r rune) bool { return unicode.In(r, unicode.C, unicode.Variation_Selector) }
+
+// ErrSecretExternalID means that an external id is the value of a key. It would be stored in clear.
+var ErrSecretExternalID = invalid("external_id", "External id must not be an API key")
 
 // cleanExternalID trims an external id and checks it by the rules of names. It must not be a secret: external ids are
 // stored and shown unmasked. nil, no external id, is valid.
@@ -74,7 +87,9 @@ func cleanExternalID(id *string) (string, error) {
 	case strings.TrimSpace(*id) == "":
 		return "", invalid("external_id", "External id must not be empty")
 	case HoldsSecret(*id):
-		return "", invalid("external_id", "External id must not be an API key")
+		return "", ErrSecretExternalID
+	case strings.ContainsFunc(strings.TrimSpace(*id), isInvisible):
+		return "", invalid("external_id", "External id must not hold control characters or invisible characters")
 	}
 	return cleanName("external_id", *id)
 }
@@ -128,9 +143,10 @@ type Batch struct {
 	moreUsers          map[string]int // by the plan of the user
 	moreKeys           map[keysOf]int
 
-	setsLimits bool              // a plan gets limits: checkMeters must run
-	newMeters  metersOf          // the meters of all plans, if the account has never had one of them; else nil
-	claims     map[Digest]string // the digests that the batch gives to keys, with the ids of the keys
+	setsLimits    bool              // a plan gets limits: checkMeters must run
+	limitsChanged bool              // the cached meters of the account may be outdated
+	newMeters     metersOf          // the meters of all plans, if the account has never had one of them; else nil
+	claims        map[Digest]string // the digests that the batch gives to keys, with the ids of the keys
 
 	forgetDigests []Digest // of all values of the changed keys, before and after, to remove from the cache
 	disabled      []KeyDisabled
@@ -144,10 +160,9 @@ type keysOf struct {
 
 // batchState is read before the transaction begins.
 type batchState struct {
-	prefix  string           // of the values of new keys
-	metered map[string]*Plan // see loadMeteredPlans
-	everHad []string         // see Account.Meters
-	holders map[Digest]*Key  // the digests that the caller may give to keys, with the keys that have them; nil for none
+	prefix  string          // of the values of new keys
+	everHad []string        // see Account.Meters
+	holders map[Digest]*Key // the digests that the caller may give to keys, with the keys that have them; nil for none
 }
 
 // batchNeeds selects what a batch reads before its transaction begins.
@@ -224,7 +239,7 @@ func (s *Service) Preview(ctx context.Context, account string, digests []Digest,
 	if err != nil {
 		return err
 	}
-	return newBatch(s, account, tx, state).run(fn)
+	return newBatch(s, account, tx, state).run(ctx, fn)
 }
 
 // batchOf runs a batch that changes one resource, and returns the resource.
@@ -249,7 +264,7 @@ func (s *Service) batch(ctx context.Context, account string, needs batchNeeds, f
 		err = s.store.Update(ctx, account, func(tx Tx) error {
 			b := newBatch(s, account, tx, state)
 			runs = append(runs, b)
-			err := b.run(fn)
+			err := b.run(ctx, fn)
 			if err == nil && b.newMeters != nil {
 				err = errNewMeters
 			}
@@ -296,9 +311,6 @@ func (s *Service) prepareBatch(ctx context.Context, account string, needs batchN
 		}
 	}
 	if needs.meters {
-		if state.metered, err = s.loadMeteredPlans(ctx, account); err != nil {
-			return state, err
-		}
 		a, err := s.store.Account(ctx, account)
 		if err != nil && !errors.Is(err, ErrAccountNotFound) {
 			return state, err
@@ -385,11 +397,11 @@ func countOnce(n **int, count func() (int, error)) (int, error) {
 }
 
 // run runs fn, and then the check that depends on all changes.
-func (b *Batch) run(fn func(*Batch) error) error {
+func (b *Batch) run(ctx context.Context, fn func(*Batch) error) error {
 	if err := fn(b); err != nil {
 		return err
 	}
-	return b.checkMeters()
+	return b.checkMeters(ctx)
 }
 
 // Before returns the account as it was when the batch began. Use it for reading only.
@@ -431,6 +443,7 @@ func remove[K, T any](id K, find func(K) (*T, error), put func(before, after *T)
 
 // putPlan stores a plan. before is nil for a new plan, after is nil for a deletion.
 func (b *Batch) putPlan(before, after *Plan) error {
+	b.limitsChanged = b.limitsChanged || !slices.Equal(before.limits(), after.limits())
 	if after == nil {
 		b.plans[before.ID] = nil
 		b.newPlans--
@@ -522,7 +535,10 @@ func (b *Batch) claimDigest(d Digest, key string) error {
 // invalidate removes the changed resources from the caches.
 func (b *Batch) invalidate() {
 	for id := range b.plans {
-		b.s.forgetPlan(b.account, id)
+		b.s.plans.forget(planRef{b.account, id})
+	}
+	if b.limitsChanged {
+		b.s.meters.forget(b.account)
 	}
 	for id := range b.users {
 		b.s.users.forget(userRef{b.account, id})

@@ -169,8 +169,8 @@ func (p Period) next(start time.Time) time.Time {
 // Anchors are the moments at which the windows of a user begin, by the time from which each is in force, oldest
 // first. Without one, and before the first, windows begin with the calendar.
 //
-// A new anchor grants no quota: the usage of a window that is open at that time counts in the window of the new
-// anchor that contains the time. So a window can count usage from before its start: see [Anchors.Since].
+// A new anchor grants no quota: the usage of a window that is open at that time also counts in windows of the new anchor. So a window can
+// count usage from before its start: see [Anchors.Since].
 type Anchors []Anchor
 
 // Anchor is a moment of [Anchors].
@@ -205,30 +205,52 @@ func (a Anchors) Window(p Period, at time.Time) Window {
 	return p.anchoredWindow(start, at)
 }
 
-// Since returns, for each period, the time from which on usage counts in the window that contains a time. It is the start of that window; or, if the anchor in force came during the window or at its start, the time
-// that Since returned then under the anchor before.
+// Since returns, for each period, the time from which usage counts in the window that contains at: the start of that window. A new anchor
+// grants no quota: the usage in the window that is open when the anchor comes into force also counts in its first window, and in each later
+// one that begins before the end of the open window.
 func (a Anchors) Since(at time.Time) (since Since) {
 	since.setCalendar(at.Unix())
 	if len(a) == 0 {
 		return since
 	}
 	for p := range since {
-		if Period(p).anchored() {
-			since[p] = a.sinceIn(Period(p), at.Unix())
+		if p := Period(p); p.anchored() {
+			since[p], _ = a.since(p, at.Unix())
 		}
 	}
 	return since
 }
 
-func (a Anchors) sinceIn(p Period, at int64) int64 {
-	for n := a.at(at); ; n-- {
-		start := a[:n].Window(p, time.Unix(at, 0)).Start.Unix()
-		if n == 0 || start > a[n-1].From.Unix() {
-			return start
-		}
-		at = a[n-1].From.Unix()
+// since returns the time from which on usage counts at a time, in Unix seconds, and the end of the window that began then.
+func (a Anchors) since(p Period, at int64) (start, end int64) {
+	n := a.at(at)
+	w := a[:n].window(p, at)
+	start, end = w.Start.Unix(), w.End.Unix()
+	if n == 0 {
+		return start, end
 	}
+	from := a[n-1].From.Unix()
+	if start >= from+p.longest() {
+		return start, end // the window that was open has ended
+	}
+	if open, until := a[:n-1].since(p, from); start <= from || start < until {
+		return open, until
+	}
+	return start, end
 }
+
+// window returns the window of a day, week, month or year that contains a time in Unix seconds.
+func (a Anchors) window(p Period, at int64) Window {
+	t := time.Unix(at, 0)
+	if start := a.Start(); !start.IsZero() {
+		return p.anchoredWindow(start, t)
+	}
+	start := p.start(t) // not from the cache, which has the day of the last call: today
+	return Window{start, p.next(start)}
+}
+
+// longest returns the length of the longest window of a day, week, month or year, in seconds.
+func (p Period) longest() int64 { return [Year + 1]int64{1, 7, 31, 366}[p] * secondsOfDay }
 
 // Since has, for each period, a time in Unix seconds, see [Anchors.Since].
 type Since [periods]int64
@@ -294,13 +316,12 @@ func (a Anchors) moved(start, now time.Time) (Anchors, error) {
 		return a, nil
 	}
 	kept := slices.DeleteFunc(slices.Clone(a), func(old Anchor) bool { return !old.From.Before(now) })
-	const longest = 367 * 24 * time.Hour // more than any window
 	for i := len(kept) - 1; i > 0; i-- {
 		next := now
 		if i+1 < len(kept) {
 			next = kept[i+1].From
 		}
-		if next.Sub(kept[i].From) > longest {
+		if !slices.ContainsFunc(PlanPeriods(), func(p Period) bool { return kept[:i+1].reaches(p, next.Unix()) || kept[i:i+1].reaches(p, next.Unix()) }) {
 			kept = kept[i:]
 			break
 		}
@@ -309,4 +330,10 @@ func (a Anchors) moved(start, now time.Time) (Anchors, error) {
 		return nil, invalid("custom_start", fmt.Sprintf("The start of the windows can be changed %d times a year", MaxAnchors-1))
 	}
 	return append(kept, Anchor{From: now, Start: start}), nil
+}
+
+// reaches reports whether the window that was open when the last anchor came decides what counts at a time.
+func (a Anchors) reaches(p Period, at int64) bool {
+	start, _ := a.since(p, at)
+	return start != a.window(p, at).Start.Unix()
 }

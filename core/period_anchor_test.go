@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -74,8 +75,8 @@ func FuzzAnchoredWindow(f *testing.F) {
 	})
 }
 
-// Moving the anchor grants no quota: a new anchor carries the usage of the open window along. Usage restarts at 0 only
-// when a window ends.
+// Moving the anchor grants no quota: usage restarts at 0 only when a window ends, and not before the end of the window that was open
+// at the move.
 func TestMovingTheAnchorGrantsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c core.Counter
@@ -83,12 +84,14 @@ func TestMovingTheAnchorGrantsNothing(t *testing.T) {
 		p := rapid.SampledFrom(core.PlanPeriods()).Draw(t, "period")
 		const limit = 10
 		now := at("2027-12-20T00:00:00Z")
-		open := anchors.Window(p, now) // with the usage that counts in it
+		until := anchors.Window(p, now).End // usage restarts then
+		end := until                        // of the window in which usage has begun: whatever the anchors, it does not restart before
 		used := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.Int64Range(1, 300).Draw(t, "hours")) * time.Hour)
-			if !open.Contains(now) {
-				open, used = anchors.Window(p, now), 0
+			if !now.Before(until) {
+				until, used = anchors.Window(p, now).End, 0
+				end = until
 			}
 			if rapid.Bool().Draw(t, "move") {
 				start := time.Time{}
@@ -96,7 +99,10 @@ func TestMovingTheAnchorGrantsNothing(t *testing.T) {
 					start = now.Add(time.Duration(rapid.Int64Range(-9000, 9000).Draw(t, "start")) * time.Hour)
 				}
 				anchors = append(anchors, core.Anchor{From: now, Start: start})
-				open = anchors.Window(p, now)
+				until = anchors.Window(p, now).End
+				if until.Before(end) {
+					until = anchors.Window(p, end.Add(-time.Second)).End
+				}
 				continue
 			}
 			r := request(p, limit, rapid.Int64Range(1, 4).Draw(t, "cost"), now)
@@ -108,8 +114,67 @@ func TestMovingTheAnchorGrantsNothing(t *testing.T) {
 			if v.Allowed {
 				used += r.Cost
 			}
-			if v.Usage.Used != used || v.Usage.Window != open {
-				t.Fatalf("got %+v, want %d in %+v", v.Usage, used, open)
+			if v.Usage.Used != used || v.Usage.Window != anchors.Window(p, now) {
+				t.Fatalf("got %+v, want %d in %+v", v.Usage, used, anchors.Window(p, now))
+			}
+		}
+	})
+}
+
+// Moving the start each day gives a customer no more than the quota of the month. Anchors that are dropped change nothing.
+func TestMovedEachDay(t *testing.T) {
+	now := at("2026-03-01T12:00:00Z")
+	svc := core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return now }})
+	c := newTenant(t, svc, "acme")
+	_, secret := c.newKey("k")
+	pl, _, err := svc.Plans(t.Context(), c.id, core.Page{Number: 1, Size: 1})
+	c.ok(err)
+	_, err = svc.UpdatePlan(t.Context(), c.id, pl[0].ID, core.PlanPatch{Limit: new(int64(5)), Period: new("month")})
+	c.ok(err)
+	allowed := 0
+	for range 30 {
+		for range 6 {
+			d, err := svc.Validate(t.Context(), c.id, core.Request{Secret: secret, Endpoint: "/x", Method: "GET", Cost: 1})
+			c.ok(err)
+			if d.Allowed() {
+				allowed++
+			}
+		}
+		now = now.Add(24 * time.Hour)
+		_, err := svc.UpdateUser(t.Context(), c.id, 1, core.UserPatch{CustomStart: core.Some(now.Add(12 * time.Hour))})
+		c.ok(err)
+	}
+	if allowed != 5 {
+		t.Errorf("%d requests in March, want the quota of 5", allowed)
+	}
+}
+
+// The anchors that a user keeps give the same windows as all that it has ever had.
+func TestKeptAnchors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := at("2027-12-20T00:00:00Z")
+		svc := core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return now }})
+		a, _, _, err := svc.CreateAccount(context.Background(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := svc.CreateUser(context.Background(), a.ID, core.UserPatch{Name: new("u")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all core.Anchors
+		for range rapid.IntRange(1, 20).Draw(t, "moves") {
+			now = now.Add(time.Duration(rapid.Int64Range(1, 9000).Draw(t, "hours")) * time.Hour)
+			start := now.Add(time.Duration(rapid.Int64Range(-9000, 9000).Draw(t, "start")) * time.Hour)
+			if u, err = svc.UpdateUser(context.Background(), a.ID, u.ID, core.UserPatch{CustomStart: core.Some(start)}); err != nil {
+				t.Fatal(err)
+			}
+			if !start.Equal(all.Start()) {
+				all = append(all, core.Anchor{From: now, Start: start})
+			}
+			later := now.Add(time.Duration(rapid.Int64Range(0, 20000).Draw(t, "later")) * time.Hour)
+			if got, want := u.Anchors.Since(later), all.Since(later); got != want {
+				t.Fatalf("%d of %d anchors are kept, and usage counts from %v instead of %v", len(u.Anchors), len(all), got, want)
 			}
 		}
 	})

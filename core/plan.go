@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -16,6 +18,7 @@ const MaxLimit = 1<<53 - 1
 const (
 	maxDescriptionLength = 4096 // characters
 	maxFeatures          = 100
+	maxPlanBytes         = 16 << 10 // of a plan as JSON: an account has up to 10,000 plans, and some calls read all of them
 )
 
 // Plan is a set of limits, each a maximum of one meter in one period, with an optional rate.
@@ -77,15 +80,47 @@ type PlanPatch struct {
 	Features    Optional[[]string]
 }
 
-// Check returns a validation error unless requests can be decided under the plan: its limits and its rate are valid.
+// Check returns a validation error unless the members of the plan are valid.
 func (p *Plan) Check() error {
+	if err := checkStoredText("name", p.Name, cleanName); err != nil {
+		return err
+	}
 	if p.Limit != Unlimited && (p.Limit < 1 || p.Limit > MaxLimit) {
 		return errPlanLimit
 	}
 	if !slices.Contains(PlanPeriods(), p.Period) {
 		return errPlanPeriod
 	}
-	return p.checkLimits()
+	if err := p.checkLimits(); err != nil {
+		return err
+	}
+	return p.checkTexts()
+}
+
+// checkTexts returns an error unless the description and the features are within their bounds, and the plan within maxPlanBytes.
+func (p *Plan) checkTexts() error {
+	if p.Description != nil && utf8.RuneCountInString(*p.Description) > maxDescriptionLength {
+		return invalid("description", "Description must be at most 4096 characters long")
+	}
+	if len(p.Features) > maxFeatures {
+		return invalid("features", "Features must be at most 100")
+	}
+	for _, f := range p.Features {
+		if utf8.RuneCountInString(f) > maxNameLength {
+			return invalid("features", "Each feature must be at most 255 characters long")
+		}
+	}
+	given := *p
+	given.Seq, given.CreatedAt, given.UpdatedAt = 0, time.Time{}, time.Time{} // a plan that was accepted stays within the bound
+	text, err := json.Marshal(&given)
+	if err == nil && len(text) > maxPlanBytes {
+		field := "features"
+		if p.Description != nil && 2*len(*p.Description) > maxPlanBytes {
+			field = "description"
+		}
+		err = invalid(field, fmt.Sprintf("A plan must be at most %d bytes of JSON, and is %d: shorten its description or its features", maxPlanBytes, len(text)))
+	}
+	return err
 }
 
 var (
@@ -93,18 +128,22 @@ var (
 	errPlanPeriod = invalid("request_period", "Request period must be one of day, week, month, year")
 )
 
-// required returns the error for the first missing member of a new plan.
-func (p PlanPatch) required() error {
-	switch {
-	case p.Name == nil:
-		return invalid("name", "Name is required")
-	case p.Limit == nil && !p.Unlimited:
-		return invalid("max_requests", "Max requests is required")
-	case p.Period == nil && !p.Unlimited:
-		return invalid("request_period", "Request period is required")
+// Missing returns an error for each member that a new plan requires and the patch lacks.
+func (p PlanPatch) Missing() (errs []error) {
+	if p.Name == nil {
+		errs = append(errs, invalid("name", "Name is required"))
 	}
-	return nil
+	if p.Limit == nil && !p.Unlimited {
+		errs = append(errs, invalid("max_requests", "Max requests is required"))
+	}
+	if p.Period == nil && !p.Unlimited {
+		errs = append(errs, invalid("request_period", "Request period is required"))
+	}
+	return errs
 }
+
+// Check returns the error of the members that an account does not affect, for a new plan.
+func (p PlanPatch) Check() error { return p.apply(&Plan{Limit: Unlimited, Period: Month}) }
 
 // apply checks and sets the members.
 func (p PlanPatch) apply(pl *Plan) (err error) {
@@ -139,48 +178,44 @@ func (p PlanPatch) apply(pl *Plan) (err error) {
 	if err := pl.checkLimits(); err != nil {
 		return err
 	}
-	return p.applyTexts(pl)
-}
-
-func (p PlanPatch) applyTexts(pl *Plan) error {
 	if p.Description.Set {
-		if utf8.RuneCountInString(p.Description.OrZero()) > maxDescriptionLength {
-			return invalid("description", "Description must be at most 4096 characters long")
-		}
 		pl.Description = p.Description.Value
 	}
 	if p.Features.Set {
-		features := p.Features.OrZero()
-		if len(features) > maxFeatures {
-			return invalid("features", "Features must be at most 100")
-		}
-		for _, f := range features {
-			if utf8.RuneCountInString(f) > maxNameLength {
-				return invalid("features", "Each feature must be at most 255 characters long")
-			}
-		}
-		pl.Features = features
+		pl.Features = p.Features.OrZero()
 	}
-	return nil
+	return pl.checkTexts()
 }
 
 // CreatePlan creates a plan. Name, limit and period are required. It is a validation error if the
 // account has reached max_plans.
 func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (*Plan, error) {
-	return batchOf(ctx, s, account, p.Limits.Set, func(b *Batch) (*Plan, error) { return b.CreatePlan(p) })
+	return s.planBatch(ctx, account, p, func(b *Batch) (*Plan, error) { return b.CreatePlan(p) })
+}
+
+// planBatch runs a batch that changes one plan. A change of limits reads all plans of the account, see checkMeters: up to 160 MB.
+func (s *Service) planBatch(ctx context.Context, account string, p PlanPatch, fn func(*Batch) (*Plan, error)) (pl *Plan, err error) {
+	if !p.Limits.Set {
+		return batchOf(ctx, s, account, false, fn)
+	}
+	err = s.runQuery(ctx, account, wholeAccount, func() error {
+		pl, err = batchOf(ctx, s, account, true, fn)
+		return err
+	})
+	return pl, err
 }
 
 // CreatePlan is [Service.CreatePlan] in a batch.
 func (b *Batch) CreatePlan(p PlanPatch) (*Plan, error) {
-	if err := p.required(); err != nil {
-		return nil, err
+	if missing := p.Missing(); len(missing) > 0 {
+		return nil, missing[0]
 	}
 	now := b.s.now()
 	pl := &Plan{AccountID: b.account, ID: newID("plan_"), Period: Month, CreatedAt: now, UpdatedAt: now}
 	if err := p.apply(pl); err != nil {
 		return nil, err
 	}
-	n, err := b.tx.CountPlans()
+	_, n, err := b.tx.Plans(Page{1, 1})
 	if err != nil {
 		return nil, err
 	}
@@ -189,12 +224,6 @@ func (b *Batch) CreatePlan(p PlanPatch) (*Plan, error) {
 	}
 	b.setsLimits = b.setsLimits || len(pl.Limits) > 0
 	return pl, b.putPlan(nil, pl)
-}
-
-// forgetPlan removes a plan, and the meters of its account, from the caches.
-func (s *Service) forgetPlan(account, id string) {
-	s.plans.forget(planRef{account, id})
-	s.meters.forget(account)
 }
 
 // Plan returns a plan, or [ErrPlanNotFound].
@@ -210,7 +239,7 @@ func (s *Service) Plans(ctx context.Context, account string, p Page) ([]*Plan, i
 // UpdatePlan sets the members that p names and returns the whole plan. The next request is decided
 // under the changed plan.
 func (s *Service) UpdatePlan(ctx context.Context, account, id string, p PlanPatch) (*Plan, error) {
-	return batchOf(ctx, s, account, p.Limits.Set, func(b *Batch) (*Plan, error) { return b.UpdatePlan(id, p) })
+	return s.planBatch(ctx, account, p, func(b *Batch) (*Plan, error) { return b.UpdatePlan(id, p) })
 }
 
 // UpdatePlan is [Service.UpdatePlan] in a batch.
@@ -300,7 +329,10 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 	}
 	var totals PlanTotals
 	err = s.runQuery(ctx, account, users+keys, func() error {
-		totals, err = s.store.PlanTotals(ctx, account, id, pl.Period, s.now(), 0)
+		anchored, err := s.anchoredCounters(ctx, account)
+		if err == nil {
+			totals, err = s.planTotals(ctx, pl, anchored[id], s.now(), 0)
+		}
 		return err
 	})
 	if err != nil {

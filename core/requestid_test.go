@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
@@ -216,5 +217,31 @@ func TestRequestIDAfterFault(t *testing.T) {
 		if err != nil || !d.Allowed() || d.Repeated != repeated || d.Usage.Used != 1 {
 			t.Errorf("got %+v, %v, want allowed with the usage 1, repeated %t", d, err, repeated)
 		}
+	}
+}
+
+// spyStore keeps the request id of the last consumption.
+type spyStore struct {
+	*memstore.Store
+	id string
+}
+
+func (s *spyStore) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	s.id = c.RequestID
+	return s.Store.Consume(ctx, c)
+}
+
+// A store keeps a request id for a day. It must not keep the long body that has the id.
+func TestRequestIDIsNoPartOfTheBody(t *testing.T) {
+	store := &spyStore{Store: memstore.New()}
+	svc := core.NewService(store, core.Config{})
+	c := newTenant(t, svc, "acme")
+	_, secret := c.newKey("k")
+	body := strings.Repeat("b", 60_000) + "id"
+	id := body[60_000:]
+	_, err := svc.Validate(t.Context(), c.id, core.Request{Secret: secret, Endpoint: "/x", Method: "GET", Cost: 1, RequestID: id})
+	c.ok(err)
+	if store.id != "id" || unsafe.StringData(store.id) == unsafe.StringData(id) {
+		t.Errorf("the store got %q, in the memory of the body: %t", store.id, unsafe.StringData(store.id) == unsafe.StringData(id))
 	}
 }

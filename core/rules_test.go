@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // fieldOf returns the field of an error.
@@ -283,4 +285,30 @@ func TestRegenerateGraceIsBounded(t *testing.T) {
 	if got := outcomes(); got != 1 {
 		t.Errorf("%d values work after a regeneration without grace, want the new one", got)
 	}
+}
+
+// A plan that was accepted at the bound of its bytes can be changed and restored, whatever its number.
+func TestPlanAtBound(t *testing.T) {
+	store := memstore.New()
+	svc := core.NewService(store, core.Config{})
+	c := newTenant(t, svc, "acme")
+	for range 120 { // so that the number has more digits
+		_, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Unlimited: true})
+		c.ok(err)
+	}
+	features := slices.Repeat([]string{strings.Repeat("f", 130)}, 100)
+	var last *core.Plan
+	for n := 1; n <= 4000; n++ { // one byte more each time, until the plan is refused
+		p, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Unlimited: true, Features: core.Some(features), Description: core.Some(strings.Repeat("d", n))})
+		if err != nil {
+			break
+		}
+		last = p
+	}
+	if last == nil || len(*last.Description) == 4000 {
+		t.Fatal("no plan is at the bound")
+	}
+	c.ok(last.Check())
+	_, err := svc.UpdatePlan(t.Context(), c.id, last.ID, core.PlanPatch{Name: new("q")})
+	c.ok(err)
 }

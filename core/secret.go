@@ -75,6 +75,14 @@ func checksum(s string) string {
 	return string(digits[:])
 }
 
+// checksumValue returns the number that the base62 digits of a checksum stand for.
+func checksumValue(digits []byte) (n uint64) {
+	for _, c := range digits {
+		n = n*62 + uint64(strings.IndexByte(base62, c))
+	}
+	return n
+}
+
 // newID returns a new random identifier with the prefix, e.g. plan_….
 func newID(prefix string) string { return prefix + random(20) }
 

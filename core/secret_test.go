@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ func FuzzMaskSecrets(f *testing.F) {
 // The pattern says which texts are masked. MaskSecrets finds the same texts without it, in a
 // tenth of the time.
 func FuzzMaskSecretsAtAGlance(f *testing.F) {
-	for _, s := range []string{"lk_abcdefgh", "%6c%6B%5fabcdefgh", "%25256Clk_user_%255Fabcdef", "l%4b_abcdef%", "%2", "%25", "%l%kk_lk%5", "lK_%25aaaaaa%", "llk_aaaaaa%", "%256clk%5Faaaaaa", "%l\u212a_aaaaaa"} {
+	for _, s := range []string{"lk_abcdefgh", "%6c%6B%5fabcdefgh", "%25256Clk_user_%255Fabcdef", "l%4b_abcdef%", "%2", "%25", "%l%kk_lk%5", "lK_%25aaaaaa%", "llk_aaaaaa%", "%256clk%5Faaaaaa", "%l\u212a_aaaaaa", "%lk_aaa\u017faa"} {
 		f.Add(s)
 	}
 	pattern := regexp.MustCompile(`(?i)(?:l|%(?:25)*[46]c)(?:k|%(?:25)*[46]b)(?:_|%(?:25)*5f)(?:[a-z0-9_=-]|%(?:25)*(?:2d|3[0-9d]|[46][1-9a-f]|[57][0-9a]|5f)){6,}`)
@@ -143,10 +144,48 @@ func TestReplaceSecret(t *testing.T) {
 	}
 }
 
-// BenchmarkMaskSecrets measures the search for secrets in a text with percent-encoding.
+// longTexts are texts of 64 KiB without a secret: plain letters, and texts that cost the search for secrets most.
+var longTexts = map[string]string{
+	"letters":         strings.Repeat("a", 64<<10),
+	"underscores":     strings.Repeat("a_", 32<<10),
+	"prefixes":        strings.Repeat("_"+strings.Repeat("a", 32), 64<<10/33),
+	"letters, %":      strings.Repeat("a", 64<<10) + "%",
+	"underscores, %":  strings.Repeat("a_", 32<<10) + "%",
+	"owner prefix, %": strings.Repeat("lk_/", 16<<10) + "%",
+}
+
+// BenchmarkMaskSecrets measures the search for secrets in a text with percent-encoding, and in [longTexts].
 func BenchmarkMaskSecrets(b *testing.B) {
-	for b.Loop() {
-		core.MaskSecrets("/v1/search?q=all%20kinds%20of%20things&lang=en&order=%2Bname")
+	texts := maps.Clone(longTexts)
+	texts["encoded"] = "/v1/search?q=all%20kinds%20of%20things&lang=en&order=%2Bname"
+	for name, text := range texts {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				core.MaskSecrets(text)
+			}
+		})
+	}
+}
+
+// The search for secrets allocates nothing for each candidate. A failure means that one request with a long text keeps a CPU busy.
+func TestMaskSecretsAllocations(t *testing.T) {
+	for name, text := range longTexts {
+		if n := testing.AllocsPerRun(10, func() { core.MaskSecrets(text) }); n > 4 {
+			t.Errorf("%s: %v allocations, want at most 4", name, n)
+		}
+	}
+}
+
+// A key with a prefix of an account is masked wherever it stands behind underscores and letters.
+func TestMaskSecretsAnywhere(t *testing.T) {
+	key := core.NewUserSecret("acme_live_")
+	for name, text := range longTexts {
+		for n := range 100 {
+			s := text[:n] + "/" + key + "_" + text[:n]
+			if got := core.MaskSecrets(s); strings.Contains(got, key[len("acme_live_"):]) {
+				t.Errorf("%s, at %d: MaskSecrets(%q) = %q", name, n, s, got)
+			}
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
 )
 
@@ -59,19 +61,22 @@ type (
 // Service is the rules of core over a [Store]. It is safe for concurrent use. It does not close its
 // store.
 type Service struct {
-	store        Store
-	clock        func() time.Time
-	onDecision   func(*Decision)
-	onDisabled   func(KeyDisabled)
-	retain       atomic.Int64 // nanoseconds
-	throttle     *Throttle    // of requests, for each owner's key
-	pageThrottle *Throttle    // of pages of the dashboard, for each account
-	caps         caps
-	attempts     *attempts // passwords that were tried
-	hasher       *hasher
-	lastUse      lastUses
-	largeQueries *keyedmutex.Mutex // one large query at a time for each account
-	givenDigests sync.Mutex        // held by a batch that gives digests to keys, so that no two keys get the same digest
+	store             Store
+	clock             func() time.Time
+	onDecision        func(*Decision)
+	onDisabled        func(KeyDisabled)
+	retain            atomic.Int64 // nanoseconds
+	throttle          *Throttle    // of requests, for each owner's key
+	accountThrottle   *Throttle    // of requests, for each account
+	pageThrottle      *Throttle    // of pages of the dashboard, for each account
+	caps              caps
+	attempts          *attempts // passwords that were tried
+	hasher            *hasher
+	processors        *semaphore.Weighted // see newProcessors
+	lastUse           lastUses
+	largeQueries      *keyedmutex.Mutex // one large query at a time for each account
+	ownerKeyCreations keyedmutex.Mutex  // by account: so that a creation sees those before it
+	givenDigests      sync.Mutex        // held by a batch that gives digests to keys, so that no two keys get the same digest
 
 	lease     *lease // of the caches
 	ownerKeys *cache[Digest, OwnerKey]
@@ -88,7 +93,8 @@ type Service struct {
 // NewService returns a service over the store with the default tunables.
 func NewService(store Store, c Config) *Service {
 	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, onDisabled: c.OnKeyDisabled,
-		lease: newLease(store), attempts: newAttempts(), hasher: newHasher()}
+		lease: newLease(store), attempts: newAttempts(), processors: newProcessors()}
+	s.hasher = newHasher(s.processors)
 	if s.clock == nil {
 		s.clock = NewClock(nil, nil).Now
 	}
@@ -101,6 +107,7 @@ func NewService(store Store, c Config) *Service {
 	s.newCaches(store)
 	s.pendingDecisions.New = func() any { return &pendingDecision{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
+	s.accountThrottle = NewThrottle(accountThrottleFactor*DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.pageThrottle = NewThrottle(DashboardLimit, DashboardWindow, s.clock())
 	s.Tune(DefaultTunables())
 	if w, watched := store.(WatchedStore); watched {
@@ -128,11 +135,7 @@ func (s *Service) newCaches(store Store) {
 		})
 	byAccount := func(account string) string { return account }
 	s.prefixes = newCache(DefaultKeyCache, s.clock, s.lease, ErrAccountNotFound, byAccount, s.loadPrefixes)
-	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound, byAccount,
-		func(ctx context.Context, account string) (*metersOf, error) {
-			meters, err := s.loadMeters(ctx, account, "")
-			return &meters, err
-		})
+	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound, byAccount, s.loadMeters)
 }
 
 // Tune changes the tunables of a running service. Counts are kept. If the bound of the throttle
@@ -152,13 +155,18 @@ func (s *Service) Tune(t Tunables) {
 	s.plans.resize(t.KeyCache)
 	s.retain.Store(int64(t.Retention))
 	s.throttle.SetLimit(t.ThrottleLimit, t.ThrottleWindow)
+	s.accountThrottle.SetLimit(accountThrottleFactor*t.ThrottleLimit, t.ThrottleWindow)
 	s.caps.set(t)
 }
 
-// Admit reports whether a request with the owner's key is within service_rate_limit and, if not,
-// how long until the next request is.
+// Admit counts a request against two bounds: service_rate_limit for its owner's key, and ten times that for its account. Beyond a bound,
+// ok is false, and wait is the time until Admit would admit a request. A request that the bound of the account refuses still counts for its key.
 func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
-	return s.throttle.Admit(k.ID, s.clock())
+	now := s.clock()
+	if wait, ok = s.throttle.Admit(k.ID, now); !ok {
+		return wait, false
+	}
+	return s.accountThrottle.Admit(k.AccountID, now)
 }
 
 // CountRefusal counts a request that Admit refused. At most once a minute for each owner's key
@@ -168,7 +176,7 @@ func (s *Service) CountRefusal(k *OwnerKey) (report int64) {
 }
 
 // AdmitPage reports whether a page of the dashboard is within the bound of its bucket and, if
-// not, how long until the next page is. The dashboard names the buckets: pages of an account,
+// not, how long until it would admit a page. The dashboard names the buckets: pages of an account,
 // refreshes of parts of its open pages, and pages of one session that end access.
 func (s *Service) AdmitPage(bucket string) (wait time.Duration, ok bool) {
 	return s.pageThrottle.Admit(bucket, s.clock())

@@ -141,7 +141,7 @@ type Store interface {
 	PlanTotals(ctx context.Context, account, plan string, p Period, at time.Time, n int) (PlanTotals, error)
 	// History returns a page of the entries of a key or user, newest first, in the order in which
 	// they were counted, and the total. Entries at or before since are left out. Every request that was
-	// answered as allowed is included.
+	// answered as allowed is included. Each entry has its [Entry.Late].
 	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
 
 	// Days returns the traffic of each day from first to last, in that order and without a gap.
@@ -161,6 +161,17 @@ type Store interface {
 	Days(ctx context.Context, of DaysFilter, first, last Date) ([]DayTotals, error)
 
 	io.Closer
+}
+
+// A HistoryIndex is a [Store] that finds times in histories fast, and waits for no network.
+type HistoryIndex interface {
+	Store
+	// NewestEntries returns for each history the latest time of an entry that it has or has had, in the order of ids, and the zero time for
+	// a history without any.
+	NewestEntries(ctx context.Context, ids []CounterID) ([]time.Time, error)
+	// CountFrom returns how many entries after since can be skipped by a search of the entries before from: the newest ones, all with the
+	// time from or a later one. If no entry is late, these are all with such a time.
+	CountFrom(ctx context.Context, of CounterID, since, from time.Time) (int, error)
 }
 
 // MaxImport is the largest number of entries or counters in one call of an [Importer].
@@ -271,6 +282,13 @@ type CappedHistory interface {
 	HistoryCut(ctx context.Context, of CounterID) (bool, error)
 }
 
+// BoundedHistory is implemented by a [Store] that bounds the bytes of all histories together.
+type BoundedHistory interface {
+	// HistoryExcess returns by how many bytes the histories exceed the bound: the store will remove the oldest entries soon. It is 0 or less
+	// if it will remove none.
+	HistoryExcess() int64
+}
+
 // HealthStore is implemented by a [Store] that knows why it refuses requests.
 type HealthStore interface {
 	// Health returns nil while requests are counted. Else its error is an [Error] with the code
@@ -326,8 +344,8 @@ type Tx interface {
 	CountUsers(f UserFilter) (int, error)
 	// CountKeys returns the number of keys that match.
 	CountKeys(f KeyFilter) (int, error)
-	// CountPlans returns the number of plans of the account.
-	CountPlans() (int, error)
+	// Plans lists the plans of the account by Seq, with their total.
+	Plans(p Page) ([]*Plan, int, error)
 
 	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
 	// new and gets the next ID: one more than the largest that the account ever gave,
@@ -357,6 +375,7 @@ type UserFilter struct {
 	ExternalID string // the whole external id, compared byte by byte
 	PlanID     string // users with this PlanID
 	OnPlan     string // users with this PlanID, or with a key that has this PlanID
+	Anchored   bool   // users with Anchors
 }
 
 // Duplicate returns the error of a second user that matches a filter of [User.UniqueFilters].

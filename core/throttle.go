@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
 )
@@ -16,6 +19,9 @@ const (
 	DefaultThrottleLimit  = 1000
 	DefaultThrottleWindow = time.Minute
 )
+
+// accountThrottleFactor is how many times the bound of an owner's key the bound of an account is: an account has up to MaxOwnerKeys.
+const accountThrottleFactor = 10
 
 // The bound of the dashboard: an account may request 1000 pages and forms in any minute.
 // Automatic refreshes of open pages have a separate bound of the same size.
@@ -144,15 +150,29 @@ func WholeSeconds(d time.Duration) int64 {
 // [ErrTooManyRequests].
 const maxWaitingQueries = 16
 
-// newLargeQueries returns the mutex of large queries, by account. They read all counters of a plan, a user or the account:
-// one account keeps at most one CPU busy.
+// newLargeQueries returns the mutex of large queries, by account. A large query reads more than batchSize counters, all plans, or the users,
+// keys or history of an account.
 func newLargeQueries() *keyedmutex.Mutex { return &keyedmutex.Mutex{MaxWaiting: maxWaitingQueries} }
 
-// manyCounters is the size of a query that may read all counters of an account.
-const manyCounters = math.MaxInt
+// After a large query its account rests queryRestFactor times as long as the query took, at most maxQueryRest: queries without a pause kept
+// a CPU busy. After a query shorter than minQueryTime it does not rest.
+const (
+	queryRestFactor = 3
+	maxQueryRest    = time.Second
+	minQueryTime    = time.Millisecond
+)
 
-// runQuery runs read, which covers n counters. Above 1,000 counters (batchSize) it first waits for
-// the other large queries of the account.
+// wholeAccount is the size of a query that may read all resources of one kind of an account.
+const wholeAccount = math.MaxInt
+
+// newProcessors returns all processors of the process but one, or the only one: for hashes of passwords, and for large queries of a store
+// that waits for no network. They take processors for a second; requests find one free. With two such tasks on two processors, the latency
+// of 99 % of requests was 48 ms in place of 8.
+func newProcessors() *semaphore.Weighted {
+	return semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)-1)))
+}
+
+// runQuery runs read, which covers n counters. Above 1,000 counters (batchSize) it first waits for the other large queries of the account.
 func (s *Service) runQuery(ctx context.Context, account string, n int, read func() error) error {
 	if n <= batchSize {
 		return read()
@@ -164,6 +184,20 @@ func (s *Service) runQuery(ctx context.Context, account string, n int, read func
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	if _, local := s.store.(HistoryIndex); local {
+		if err := s.processors.Acquire(ctx, 1); err != nil {
+			unlock()
+			return err
+		}
+		defer s.processors.Release(1)
+	}
+	begun := time.Now()
+	defer func() {
+		if took := time.Since(begun); took < minQueryTime {
+			unlock()
+		} else {
+			time.AfterFunc(min(queryRestFactor*took, maxQueryRest), unlock)
+		}
+	}()
 	return read()
 }

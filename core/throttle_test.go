@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // In any window at most limit requests are admitted, and none is refused while fewer than limit
@@ -86,5 +87,28 @@ func TestThrottleSweepsIdleKeys(t *testing.T) {
 	last := now.Add(4999 * time.Second)
 	if _, ok := th.Admit(time.Duration(4999).String(), last); ok {
 		t.Error("a key in use was forgotten")
+	}
+}
+
+// Many owner's keys do not multiply the requests of an account without a bound.
+func TestThrottleOfAccount(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	svc := core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return now }})
+	tunables := core.DefaultTunables()
+	tunables.ThrottleLimit = 2
+	svc.Tune(tunables)
+	admitted := 0
+	for i := range 15 {
+		for range 3 {
+			if _, ok := svc.Admit(&core.OwnerKey{ID: "okey_" + string(rune('a'+i)), AccountID: "acct_a"}); ok {
+				admitted++
+			}
+		}
+	}
+	if admitted != 20 {
+		t.Errorf("%d requests of 15 keys were admitted, want 10 times the bound of a key: 20", admitted)
+	}
+	if _, ok := svc.Admit(&core.OwnerKey{ID: "okey_other", AccountID: "acct_b"}); !ok {
+		t.Error("a request of another account was refused")
 	}
 }

@@ -98,7 +98,7 @@ func (s *Service) NearLimits(ctx context.Context, account string, n int) ([]Near
 		top = top[:min(len(top), n)]
 		return err
 	}
-	if err := s.runQuery(ctx, account, manyCounters, func() error { return eachPage(ctx, list, read) }); err != nil {
+	if err := s.runQuery(ctx, account, wholeAccount, func() error { return eachPage(ctx, list, read) }); err != nil {
 		return nil, err
 	}
 	return s.nearLimits(ctx, top)
@@ -132,6 +132,10 @@ const plansAtOnce = 16
 func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, n int) (
 	list []LimitedCounter, err error,
 ) {
+	anchored, err := s.anchoredCounters(ctx, account)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]PlanTotals, len(plans))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)
@@ -141,7 +145,7 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan
 		}
 		g.Go(func() (err error) {
 			if err = ctx.Err(); err == nil { // else the caller is gone
-				all[i], err = s.store.PlanTotals(ctx, account, pl.ID, pl.Period, at, n)
+				all[i], err = s.planTotals(ctx, pl, anchored[pl.ID], at, n)
 			}
 			return err
 		})
@@ -155,6 +159,61 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan
 		}
 	}
 	return list, nil
+}
+
+// anchoredCounter is a counter of a user with anchors, or of one of its keys.
+type anchoredCounter struct {
+	CounterID
+	seq     int64 // of the key
+	anchors Anchors
+}
+
+// anchoredCounters returns the counters whose windows do not begin with the calendar, by the plan that limits them.
+func (s *Service) anchoredCounters(ctx context.Context, account string) (map[string][]anchoredCounter, error) {
+	byPlan := map[string][]anchoredCounter{}
+	list := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, UserFilter{Anchored: true}, p) }
+	err := eachPage(ctx, list, func(users []*User) error {
+		for _, u := range users {
+			if u.PlanID != "" {
+				byPlan[u.PlanID] = append(byPlan[u.PlanID], anchoredCounter{CounterID{Account: account, UserID: u.ID}, 0, u.Anchors})
+			}
+			err := s.eachKey(ctx, account, KeyFilter{UserID: u.ID}, func(keys []*Key) error {
+				for _, k := range keys {
+					if k.PlanID != "" {
+						byPlan[k.PlanID] = append(byPlan[k.PlanID], anchoredCounter{CounterID{Account: account, KeyID: k.ID}, k.Seq, u.Anchors})
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return byPlan, err
+}
+
+// planTotals is [Store.PlanTotals] for the period of a plan, with the windows of the anchored counters of the plan.
+func (s *Service) planTotals(ctx context.Context, pl *Plan, anchored []anchoredCounter, at time.Time, n int) (PlanTotals, error) {
+	d, err := s.store.PlanTotals(ctx, pl.AccountID, pl.ID, pl.Period, at, n+len(anchored))
+	for part := range slices.Chunk(anchored, batchSize) {
+		ids := make([]CounterID, len(part))
+		for i, a := range part {
+			ids[i] = a.CounterID
+		}
+		var counters []Counter
+		if err == nil {
+			counters, err = s.store.Counters(ctx, ids)
+		}
+		for i := range counters {
+			d.Used -= counters[i].Usage(MeterRequests, pl.Period, nil, at).Used // as the store has counted it
+			d.Top = slices.DeleteFunc(d.Top, func(u CounterUsage) bool { return u.CounterID == ids[i] })
+			d.Add(n+len(anchored), ids[i], part[i].seq, counters[i].Usage(MeterRequests, pl.Period, part[i].anchors, at))
+		}
+	}
+	d.Used, d.Top = max(0, d.Used), d.Top[:min(n, len(d.Top))]
+	return d, err
 }
 
 // nearLimit looks up the key and the user of a counter. It returns nil if another plan limits the
@@ -197,8 +256,8 @@ func (s *Service) checkAdjustment(ctx context.Context, account string, a *Adjust
 	case a.Meter == MeterRequests:
 		return nil
 	}
-	meters, err := s.loadMeters(ctx, account, "")
-	if err == nil && !meters[a.Meter] {
+	meters, err := s.meters.get(ctx, account)
+	if err == nil && !(*meters)[a.Meter] {
 		err = invalid("meter", "No plan of the account has a limit of this meter: "+sanitize(a.Meter, 64))
 	}
 	return err
@@ -285,10 +344,11 @@ func Percentage(used, limit int64) float64 {
 	return math.Round(float64(used)/float64(limit)*10000) / 100
 }
 
-// addSaturating returns a + b, at most math.MaxInt64. Neither is negative.
+// addSaturating returns a + b, at most MaxLimit: JSON readers that use 64-bit floating point know no larger whole number exactly, and Redis
+// counts no further. Neither is negative. A larger a stays.
 func addSaturating(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
+	if a > MaxLimit-b {
+		return max(a, MaxLimit)
 	}
 	return a + b
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // Promise 1: a counter admits a request as a whole or not at all, and never above the limit.
@@ -177,5 +178,35 @@ func TestPercentage(t *testing.T) {
 		if got := core.Percentage(tt.used, tt.limit); got != tt.want {
 			t.Errorf("Percentage(%d, %d) = %v, want %v", tt.used, tt.limit, got, tt.want)
 		}
+	}
+}
+
+// Usage and its sums stop at the largest number that each reader of JSON knows exactly.
+func TestUsageStopsAtMaxLimit(t *testing.T) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	c := newTenant(t, svc, "acme")
+	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("all"), Unlimited: true})
+	c.ok(err)
+	u, err := svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("u"), PlanID: core.Some(pl.ID)})
+	c.ok(err)
+	for range 2 {
+		k, secret, err := svc.CreateKey(t.Context(), c.id, core.KeyPatch{Name: new("k"), UserID: &u.ID, PlanID: core.Some(pl.ID)})
+		c.ok(err)
+		_, _, err = svc.AdjustKey(t.Context(), c.id, k.ID, core.AdjustmentCall{Adjustment: core.Adjustment{Meter: "requests", Value: core.MaxLimit - 1, Reason: "test"}})
+		c.ok(err)
+		for range 3 {
+			d, err := svc.Validate(t.Context(), c.id, core.Request{Secret: secret, Endpoint: "/x", Method: "GET", Cost: core.MaxCost})
+			c.ok(err)
+			if !d.Allowed() || d.Usage.Used != core.MaxLimit {
+				t.Errorf("got %s with %d used, want allowed with %d", d.Outcome, d.Usage.Used, int64(core.MaxLimit))
+			}
+		}
+	}
+	totals, err := svc.PlanUsage(t.Context(), c.id, pl.ID)
+	c.ok(err)
+	usage, err := svc.UserUsage(t.Context(), c.id, u.ID)
+	c.ok(err)
+	if totals.Used != core.MaxLimit || usage.Used != core.MaxLimit || usage.Limit != core.Unlimited {
+		t.Errorf("the sums are %d of the plan, and %d of %d of the user", totals.Used, usage.Used, usage.Limit)
 	}
 }

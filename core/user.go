@@ -52,13 +52,17 @@ func (u *User) UniqueFilters() (filters []UserFilter) {
 // Filters returns the filters on members of the user that the user matches, none for nil. A store keeps an index for
 // each filter, and one more for [UserFilter.OnPlan], which depends on the keys of the user.
 func (u *User) Filters() []UserFilter {
-	switch {
-	case u == nil:
+	if u == nil {
 		return nil
-	case u.PlanID == "":
-		return []UserFilter{{}}
 	}
-	return []UserFilter{{}, {PlanID: u.PlanID}}
+	filters := []UserFilter{{}}
+	if u.PlanID != "" {
+		filters = append(filters, UserFilter{PlanID: u.PlanID})
+	}
+	if len(u.Anchors) > 0 {
+		filters = append(filters, UserFilter{Anchored: true})
+	}
+	return filters
 }
 
 // UserPatch holds the members of a user to set. A nil pointer and an unset
@@ -137,7 +141,58 @@ func (p UserPatch) applyPlan(b *Batch, u *User) error {
 // CreateUser creates a user. The name is required. It is a validation error if the account has
 // reached max_users.
 func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (*User, error) {
+	if err := s.checkNoKey(ctx, account, p); err != nil {
+		return nil, err
+	}
 	return batchOf(ctx, s, account, false, func(b *Batch) (*User, error) { return b.CreateUser(p) })
+}
+
+// checkNoKey returns [ErrSecretExternalID] if an external id is the value of a key of the account. Only a look-up tells an imported key
+// from another text.
+func (s *Service) checkNoKey(ctx context.Context, account string, p UserPatch) error {
+	if p.ExternalID.Value == nil {
+		return nil
+	}
+	secret, err := s.AreKeys(ctx, account, []string{*p.ExternalID.Value}, nil)
+	if err == nil && secret[0] {
+		err = ErrSecretExternalID
+	}
+	return err
+}
+
+// AreKeys reports for each text, without the space around it, whether it is the value of a key of the account, or has one of the digests.
+func (s *Service) AreKeys(ctx context.Context, account string, texts []string, digests []Digest) ([]bool, error) {
+	given := map[Digest]bool{}
+	for _, d := range digests {
+		given[d] = true
+	}
+	var of []int // the indexes of the texts that may be keys
+	var look []Digest
+	for i, text := range texts {
+		if text = strings.TrimSpace(text); HasKeyCharacters(text) {
+			of, look = append(of, i), append(look, DigestOf(text))
+		}
+	}
+	found, err := s.KeysByDigest(ctx, look)
+	are := make([]bool, len(texts))
+	for i, k := range found {
+		are[of[i]] = k != nil && k.AccountID == account || given[look[i]]
+	}
+	return are, err
+}
+
+// EachKeyLikeExternalID calls fn with each user of the account whose external id may be the value of a key, and the digest of the external
+// id. No store finds external ids by digest, so it reads all users.
+func (s *Service) EachKeyLikeExternalID(ctx context.Context, account string, fn func(Digest, *User)) error {
+	list := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, UserFilter{}, p) }
+	return eachPage(ctx, list, func(page []*User) error {
+		for _, u := range page {
+			if HasKeyCharacters(u.ExternalID) {
+				fn(DigestOf(u.ExternalID), u)
+			}
+		}
+		return nil
+	})
 }
 
 // CreateUser is [Service.CreateUser] in a batch.
@@ -186,6 +241,9 @@ func (s *Service) Users(ctx context.Context, account string, f UserFilter, p Pag
 
 // UpdateUser sets the members that p names and returns the whole user.
 func (s *Service) UpdateUser(ctx context.Context, account string, id int64, p UserPatch) (*User, error) {
+	if err := s.checkNoKey(ctx, account, p); err != nil {
+		return nil, err
+	}
 	return batchOf(ctx, s, account, false, func(b *Batch) (*User, error) { return b.UpdateUser(id, p) })
 }
 
@@ -208,14 +266,6 @@ func (b *Batch) UpdateUser(id int64, p UserPatch) (*User, error) {
 	return &u, b.putUser(before, &u)
 }
 
-// DeleteUser deletes a user with its keys. The next request with such a key is refused as unknown.
-func (s *Service) DeleteUser(ctx context.Context, account string, id int64) error {
-	return s.batch(ctx, account, batchNeeds{}, func(b *Batch) error { return b.DeleteUser(id) })
-}
-
-// DeleteUser is [Service.DeleteUser] in a batch.
-func (b *Batch) DeleteUser(id int64) error { return remove(id, b.User, b.putUser) }
-
 // MaxUserCounters is the largest number of counters that [UserUsage] lists.
 const MaxUserCounters = 100
 
@@ -233,6 +283,8 @@ type UserUsage struct {
 	// its own. Ties: the shared counter first, then the older key.
 	Counters []LimitedCounter
 	Total    int // the number of counters, listed or not
+
+	Shared bool // at least one key has no plan of its own: the shared counter decides for it
 }
 
 // PlanNames returns the names of the plans, joined by ", ".
@@ -270,20 +322,19 @@ func (s *Service) userUsage(ctx context.Context, account string, id int64) (*Use
 		return nil, err
 	}
 	r := userUsageReader{s: s, at: s.now(), plans: map[string]*Plan{}, usage: &UserUsage{User: u}}
-	sharedUsed := false // the shared counter decides for at least one key
 	err = s.eachKey(ctx, account, KeyFilter{UserID: id}, func(keys []*Key) error {
 		r.batch = r.batch[:0]
 		for _, k := range keys {
 			if k.PlanID != "" {
 				r.batch = append(r.batch, limitedCounter{CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID})
-			} else if !sharedUsed {
-				sharedUsed = true
+			} else if !r.usage.Shared {
+				r.usage.Shared = true
 				r.batch = append(r.batch, limitedCounter{CounterID{Account: account, UserID: id}, 0, u.PlanID})
 			}
 		}
 		return r.read(ctx, true)
 	})
-	if err == nil && !sharedUsed && u.PlanID != "" {
+	if err == nil && !r.usage.Shared && u.PlanID != "" {
 		r.batch = []limitedCounter{{CounterID{Account: account, UserID: id}, 0, u.PlanID}}
 		err = r.read(ctx, false)
 	}
@@ -334,8 +385,11 @@ func (r *userUsageReader) read(ctx context.Context, inSums bool) error {
 		c := LimitedCounter{pl, CounterUsage{of.CounterID, of.seq, limits[0].Usage}, limits}
 		r.usage.add(c)
 		if inSums {
-			r.usage.Used += cs[i].Usage(MeterRequests, pl.Period, r.usage.User.Anchors, r.at).Used
-			r.usage.Limit = addSaturating(r.usage.Limit, pl.Limit)
+			r.usage.Used = addSaturating(r.usage.Used, cs[i].Usage(MeterRequests, pl.Period, r.usage.User.Anchors, r.at).Used)
+			if pl.Limit == Unlimited {
+				r.usage.Limit = Unlimited
+			}
+			r.usage.Limit = addSaturating(r.usage.Limit, pl.Limit) // Unlimited stays
 		}
 	}
 	return nil

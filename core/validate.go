@@ -87,6 +87,8 @@ func ParseRequestID(text string) (string, error) {
 	return text, nil
 }
 
+var errSecretRequestID = badRequest("request_id", "Request ID must not be an API key")
+
 // checkRequestID returns an error if a request id is invalid. Ids are stored unmasked, so an id must not be a secret
 // either.
 func checkRequestID(id string) error {
@@ -98,7 +100,7 @@ func checkRequestID(id string) error {
 	case strings.ContainsFunc(id, unicode.IsControl):
 		return badRequest("request_id", "Request ID must not hold control characters")
 	case HoldsSecret(id):
-		return badRequest("request_id", "Request ID must not be an API key")
+		return errSecretRequestID
 	}
 	return nil
 }
@@ -176,6 +178,9 @@ var refusals = map[Outcome]*Error{
 func (s *Service) Validate(ctx context.Context, account string, r Request) (Decision, error) {
 	d := s.pendingDecisions.Get().(*pendingDecision)
 	defer s.pendingDecisions.Put(d)
+	if r.RequestID != "" && r.Secret != "" && strings.Contains(r.RequestID, r.Secret) { // also an imported key, whose form tells nothing
+		return Decision{}, errSecretRequestID
+	}
 	now := s.clock()
 	err := errStaleRead
 	for try := 0; try <= maxStaleReads && errors.Is(err, errStaleRead); try++ {
@@ -316,8 +321,9 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		return err
 	}
 	c := s.newConsumption(d, k, r)
-	c.Shared, c.Terms, c.Costs, c.Entry.Costs, c.RequestID = shared, pl.Terms(), costs, costs, r.RequestID
-	if d.anchored { // most users are not read at all: a likely cache miss
+	c.Shared, c.Terms, c.Costs, c.Entry.Costs = shared, pl.Terms(), costs, costs
+	c.RequestID = strings.Clone(r.RequestID) // a store keeps it, and it may be a part of a long body
+	if d.anchored {                          // most users are not read at all: a likely cache miss
 		c.Anchors = u.Anchors
 	}
 	v, err := s.store.Consume(context.Background(), c) // a count that has begun is finished

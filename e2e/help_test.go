@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Each help text says what to type: limitkeeper, not caddy. Each command of ours, and each of its subcommands, has an example. No command
+// Each help text says what to type, limitkeeper and not caddy, and where the documentation is. Each command of ours, and each of its subcommands, has an example. No command
 // replaces the binary with a Caddy without Limitkeeper.
 func TestHelp(t *testing.T) {
 	root := help(t)
@@ -21,6 +21,9 @@ func TestHelp(t *testing.T) {
 	walk = func(path []string, text string) {
 		if found := caddy.FindString(text); found != "" {
 			t.Errorf("the help of %q says %q", path, found)
+		}
+		if !strings.Contains(text, "\nhttps://github.com/limitkeeper/limitkeeper/tree/main/docs\n\nThe documentation of Caddy's commands is available at:\n") {
+			t.Errorf("the help of %q does not say where the documentation is", path)
 		}
 		if len(path) > 0 && slices.Contains(ours, path[0]) &&
 			!strings.Contains(text, "\nExamples:\n  limitkeeper "+strings.Join(path, " ")) {

@@ -49,6 +49,12 @@ var attacks = []attack{
 	{"slow_headers", 10, 200, slowHeaders, []int{opened}},
 	{"slow_bodies", 10, 150, slowBody, []int{opened}},
 	{"slow_readers", 10, 150, slowReader, []int{opened}},
+	{"adjustments", 50, 16, adjustment, []int{200, 429}},
+	{"slow_lists", 10, 150, slowList, []int{opened}},
+	{"request_ids", 100, 16, requestID, []int{200}},
+	{"unfinished_forms", 50, 400, unfinishedForm, []int{opened, 0}},
+	{"histories", 20, 16, historyList, []int{200, 429}},
+	{"filtered_keys", 20, 16, filteredKeys, []int{200, 429}},
 }
 
 func unknownKey(h *hostileSite, ctx context.Context) (int, error) {
@@ -99,7 +105,7 @@ func deepJSON(h *hostileSite, ctx context.Context) (int, error) {
 }
 
 func (h *hostileSite) validateAsRogue(ctx context.Context, body io.Reader) (int, error) {
-	return h.strike(ctx, "POST", h.url+"/functions/v1/validate", body, map[string]string{"Authorization": "Bearer " + rogueOwner, "Content-Type": "application/json"})
+	return h.asRogue(ctx, "POST", "/validate", body)
 }
 
 func handshake(h *hostileSite, ctx context.Context) (int, error) {
@@ -151,6 +157,42 @@ func slowBody(h *hostileSite, ctx context.Context) (int, error) {
 
 func slowReader(h *hostileSite, ctx context.Context) (int, error) {
 	return h.trickle(ctx, h.gateway, "GET /rogue/big HTTP/1.1\r\nHost: "+h.gateway+"\r\nX-API-Key: "+h.free+"\r\n\r\n")
+}
+
+// adjustment names a meter of an account with many large plans.
+func adjustment(h *hostileSite, ctx context.Context) (int, error) {
+	return h.asRogue(ctx, "POST", "/users/1/usage/adjust", strings.NewReader(`{"meter":"tokens","delta":1,"reason":"`+rand.Text()+`"}`))
+}
+
+// slowList reads the largest page of large plans byte by byte.
+func slowList(h *hostileSite, ctx context.Context) (int, error) {
+	return h.trickle(ctx, h.api, "GET /functions/v1/plans?limit=100 HTTP/1.1\r\nHost: "+h.api+"\r\nAuthorization: Bearer "+rogueOwner+"\r\n\r\n")
+}
+
+// requestID has a request id in a body of nearly 64 KiB.
+func requestID(h *hostileSite, ctx context.Context) (int, error) {
+	return h.asRogue(ctx, "POST", "/validate", strings.NewReader(`{"api_key":"`+h.free+`","endpoint":"/x","method":"GET",`+
+		strings.Repeat(" ", 62_000)+`"request_id":"`+rand.Text()+`"}`))
+}
+
+// unfinishedForm sends most of a form that signs in, from one of a few addresses.
+func unfinishedForm(h *hostileSite, ctx context.Context) (int, error) {
+	return h.trickle(ctx, h.api, "POST /dashboard/sign-in HTTP/1.1\r\nHost: "+h.api+"\r\nX-Forwarded-For: 198.51.100."+fmt.Sprint(mathrand.IntN(8))+
+		"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 8000\r\n\r\nname="+strings.Repeat("x", 7_900))
+}
+
+func historyList(h *hostileSite, ctx context.Context) (int, error) {
+	return h.asRogue(ctx, "GET", "/requests?limit=1", nil)
+}
+
+// filteredKeys asks for the keys of one user under a plan of many.
+func filteredKeys(h *hostileSite, ctx context.Context) (int, error) {
+	return h.asRogue(ctx, "GET", "/keys?user_id=1&plan_id="+h.roguePlan, nil)
+}
+
+// asRogue sends a request to the REST API with the owner's key of the account rogue.
+func (h *hostileSite) asRogue(ctx context.Context, method, path string, body io.Reader) (int, error) {
+	return h.strike(ctx, method, h.url+"/functions/v1"+path, body, map[string]string{"Authorization": "Bearer " + rogueOwner, "Content-Type": "application/json"})
 }
 
 // trickle sends the beginning of a request, and then sends and reads a byte every five

@@ -24,6 +24,8 @@ const maxHistory = 64
 const (
 	rogueOwner    = "lk_e2eRogueOwner0000000000000000"
 	rogueKeys     = 50 // end-user keys of the account rogue, all over their quota
+	roguePlans    = 100
+	rogueUsers    = 1000
 	bigAnswer     = 16 << 20
 	ownerPassword = "correct horse battery staple"
 )
@@ -37,6 +39,7 @@ type hostileSite struct {
 	pid         int
 	key, secret string   // the honest end-user key
 	denied      []string // secrets of the account rogue that are over their quota
+	roguePlan   string   // a plan of the account rogue that many users have
 	free        string   // a secret of the account rogue that has quota left
 	browser     *http.Client
 	attackers   *http.Client
@@ -166,6 +169,25 @@ func (h *hostileSite) fill() {
 			}
 		}
 		h.denied = append(h.denied, secret)
+	}
+	h.fillRogue(&rogue)
+}
+
+// fillRogue makes the large plans and the many users of the account rogue.
+func (h *hostileSite) fillRogue(rogue *site) {
+	h.t.Helper()
+	features := make([]string, 40)
+	for i := range features {
+		features[i] = strings.Repeat("f", 250)
+	}
+	var plan struct{ ID string }
+	for i := range roguePlans {
+		rogue.must("POST", "/functions/v1/plans", map[string]any{"name": fmt.Sprint(i), "max_requests": nil, "description": strings.Repeat("x", 4096), "features": features,
+			"limits": []any{map[string]any{"meter": "tokens", "max": 1000, "period": "day"}}}, &plan)
+	}
+	h.roguePlan = plan.ID
+	for i := range rogueUsers {
+		rogue.must("POST", "/functions/v1/users", map[string]any{"name": fmt.Sprint(i), "plan_id": plan.ID}, nil)
 	}
 }
 

@@ -5,6 +5,7 @@
 package keyimport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,7 @@ func Check(ctx context.Context, s *core.Service, store core.Importer, account st
 	if err := p.read(f, "check"); err != nil {
 		return Report{}, err
 	}
-	if err := p.checkAccount(); err != nil {
+	if err := cmp.Or(p.checkAccount(), p.checkStoredUsers()); err != nil {
 		return Report{}, err
 	}
 	if len(p.problems.Lines) > 0 {
@@ -164,10 +165,13 @@ type pass struct {
 
 	plans    planSet
 	users    userSet
-	lines    map[[16]byte]int32 // the lines of the keys, by the first half of the digest
 	forms    keyForms
 	problems Problems
 	report   Report
+
+	// By the first half of the digest. Empty in a pass that writes.
+	lines       map[[16]byte]int32 // the lines of the keys
+	externalIDs map[[16]byte]int32 // the first lines of the external ids
 
 	batch   []row
 	digests []core.Digest // of the batch
@@ -181,7 +185,7 @@ func newPass(ctx context.Context, s *core.Service, store core.Importer, account 
 	if err != nil {
 		return nil, err
 	}
-	p := &pass{ctx: ctx, s: s, store: store, account: account, o: o, now: o.Clock(), lines: map[[16]byte]int32{},
+	p := &pass{ctx: ctx, s: s, store: store, account: account, o: o, now: o.Clock(), lines: map[[16]byte]int32{}, externalIDs: map[[16]byte]int32{},
 		forms: keyForms{accepted: append(slices.Clone(a.KeyPrefixes), o.KeyPrefixes...), given: o.KeyPrefixes, anyForm: a.AnyKeyForm}}
 	if p.plans, err = loadPlans(ctx, s, account); err != nil {
 		return nil, err
@@ -233,13 +237,21 @@ func (p *pass) handle() error {
 		return err
 	}
 	defer claim.Release()
+	idIsKey, err := p.areKeys()
+	if err != nil {
+		return err
+	}
 	for i := range p.batch {
-		if err := p.check(&p.batch[i], claim.Holders[i]); err != nil {
-			bad, isBad := errors.AsType[badRow](err)
+		err := p.check(&p.batch[i], claim.Holders[i])
+		if err == nil && p.batch[i].key == nil && idIsKey[i] {
+			err = bad("%s: it is a key of the account, and would be stored in clear", p.batch[i].idColumn())
+		}
+		if err != nil {
+			row, isBad := errors.AsType[badRow](err)
 			if !isBad {
 				return err
 			}
-			p.problems.add(p.batch[i].line, bad.reason)
+			p.problems.add(p.batch[i].line, row.reason)
 		}
 	}
 	if !p.writes {
@@ -257,11 +269,10 @@ func (p *pass) check(r *row, holder *core.Key) error {
 		return r.err
 	}
 	if !p.writes { // in the second pass, the account has a key that comes again
-		short := [16]byte(r.digest[:16])
-		if first, ok := p.lines[short]; ok {
+		if first, ok := p.lines[half(r.digest)]; ok {
 			return bad("the key is on line %d, too", first)
 		}
-		p.lines[short] = int32(r.line)
+		p.lines[half(r.digest)] = int32(r.line)
 	}
 	if holder != nil && holder.AccountID != p.account {
 		return bad("another account has this key")
@@ -294,7 +305,10 @@ func (p *pass) checkPresent(r *row) error {
 // checkNew checks a row whose key the account does not have.
 func (p *pass) checkNew(r *row) (err error) {
 	if err := r.patch.Check(p.now); err != nil {
-		return badOf(err)
+		return badOf(err, "")
+	}
+	if err := p.checkExternalID(r); err != nil {
+		return err
 	}
 	if r.plan, err = p.plans.find(r.planName); err != nil {
 		return err

@@ -237,6 +237,8 @@ func TestBadLines(t *testing.T) {
 		before := w.counts()
 		for _, c := range []struct{ file, want string }{
 			{"", "line 1: the file is empty"},
+			{"\xff\xfek\x00e\x00y\x00", "line 1: the file is not text in UTF-8: save the file as UTF-8"},
+			{"key;plan\nacme-key-1;pro\n", "line 1: the header line has no comma: want columns separated by commas"},
 			{"key,colour,plan,metadata.\n", `line 1: unknown column "colour", "metadata."`},
 			{"key,plan,key\n", `line 1: the column "key" is there twice`},
 			{"plan\n", "line 1: no column key"},
@@ -263,7 +265,7 @@ func TestBadLines(t *testing.T) {
 			{rows("k1,,m,n@x.org,,pro,,,"), "line 2: user_email: it belongs to another user"},
 			{rows("k1,,m,a@x.org,,pro,,,"), "line 2: user_email: the user with this user_external_id has another email"},
 			{rows("k1,,a,m@x.org,,pro,,,"), "line 2: user_external_id: the user with this user_email has another one"},
-			{rows("k1,,a,nowhere,,pro,,,"), "line 2: email: Invalid email"},
+			{rows("k1,,a,nowhere,,pro,,,"), "line 2: user_email: Invalid email"},
 			{rows("k1,,a,,,pro,paused,,"), "line 2: status: Status must be"},
 			{rows("k1,,a,,,pro,,tomorrow,"), "line 2: expires_at: want a time"},
 			{rows("k1,,a,,,pro,,2001-01-01,"), "line 2: expires_at: Expires at must be in the future"},

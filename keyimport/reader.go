@@ -2,6 +2,7 @@ package keyimport
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/base64"
 	"encoding/csv"
 	"encoding/hex"
@@ -38,13 +39,14 @@ func (b badRow) Error() string { return b.reason }
 
 func bad(format string, args ...any) error { return badRow{reason: fmt.Sprintf(format, args...)} }
 
-// badOf turns a validation error of core into a badRow, and returns other errors as they are.
-func badOf(err error) error {
+// badOf turns a validation error of core into a badRow, and returns other errors as they are. prefix is what the names of columns have in front
+// of the names of fields.
+func badOf(err error, prefix string) error {
 	e, ok := errors.AsType[*core.Error](err)
 	if !ok || e.Field == "" {
 		return err
 	}
-	return bad("%s: %s", e.Field, e.Detail)
+	return bad("%s%s: %s", prefix, e.Field, e.Detail)
 }
 
 // quoted quotes a value of the file, without secrets and not too long.
@@ -64,6 +66,7 @@ type row struct {
 	planName string // or its id; "" for the plan of the user
 
 	externalID, email, userName string
+	named                       bool // the external id is the name
 
 	used  int64
 	patch core.KeyPatch
@@ -81,13 +84,16 @@ type reader struct {
 	bound   *boundedReader
 	csv     *csv.Reader
 	columns []string
+	last    int // the line in which the last row ends, at first the header
 }
 
 // newReader reads the header line.
 func newReader(f io.Reader) (*reader, error) {
 	in := bufio.NewReader(f)
-	if mark, _ := in.Peek(3); string(mark) == "\ufeff" {
-		_, _ = in.Discard(3)
+	if start, _ := in.Peek(4); bytes.HasPrefix(start, []byte("\ufeff")) {
+		_, _ = in.Discard(len("\ufeff"))
+	} else if bytes.IndexByte(start, 0) >= 0 { // UTF-16
+		return nil, errors.New("the file is not text in UTF-8: save the file as UTF-8")
 	}
 	r := &reader{bound: &boundedReader{r: in}}
 	r.csv = csv.NewReader(r.bound)
@@ -100,8 +106,18 @@ func newReader(f io.Reader) (*reader, error) {
 		return nil, readError(err)
 	case len(header) > maxColumns:
 		return nil, fmt.Errorf("%d columns: want at most %d", len(header), maxColumns)
+	case len(header) == 1 && strings.ContainsAny(header[0], ";\t"):
+		return nil, errors.New("the header line has no comma: want columns separated by commas, not by semicolons or tabs")
 	}
+	r.ended(header)
 	return r, r.setColumns(header)
+}
+
+// ended notes the line in which a row ends: its last field may have line breaks.
+func (r *reader) ended(fields []string) {
+	last := len(fields) - 1
+	line, _ := r.csv.FieldPos(last)
+	r.last = line + strings.Count(fields[last], "\n")
 }
 
 // setColumns checks the names of the columns.
@@ -180,6 +196,7 @@ func (r *reader) next(w *row) (line int, err error) {
 		return 0, err
 	}
 	line, _ = r.csv.FieldPos(0)
+	r.ended(fields)
 	if len(fields) != len(r.columns) {
 		return line, bad("%d fields: want %d, as in the header line", len(fields), len(r.columns))
 	}
@@ -191,8 +208,7 @@ func (r *reader) next(w *row) (line int, err error) {
 func (r *reader) failed(err error) (line int, _ error) {
 	parse, ok := errors.AsType[*csv.ParseError](err)
 	if errors.Is(err, errLongLine) {
-		line, _ = r.csv.FieldPos(0)
-		return line + 1, badRow{"the row has more than 64 KiB", true}
+		return r.last + 1, badRow{"the row has more than 64 KiB", true}
 	}
 	if !ok {
 		return 0, err
@@ -237,7 +253,20 @@ func (r *reader) fill(w *row, fields []string) error {
 		}
 		w.patch.Metadata = core.Some(json.RawMessage(text))
 	}
-	return w.complete()
+	if err := w.complete(); err != nil {
+		return err
+	}
+	for i, value := range fields {
+		if name := r.columns[i]; value != "" && name != "key" && name != "key_sha256" && w.isIn(strings.TrimSpace(value)) {
+			return bad("%s: it holds the key of the row, and would be stored in clear", name)
+		}
+	}
+	return nil
+}
+
+// isIn reports whether a text holds the key of the row.
+func (w *row) isIn(text string) bool {
+	return w.value != "" && strings.Contains(text, w.value) || core.HasKeyCharacters(text) && core.DigestOf(text) == w.digest
 }
 
 // complete sets the members that depend on several columns.
@@ -255,11 +284,22 @@ func (w *row) complete() error {
 	if !w.hasDigest {
 		return bad("key or key_sha256 is required")
 	}
+	if w.externalID == "" && w.email == "" { // a name alone identifies the user
+		w.externalID, w.named = w.userName, true
+	}
 	w.patch.Digest = &w.digest
 	if w.patch.Name == nil {
 		w.patch.Name = new(defaultName)
 	}
 	return nil
+}
+
+// idColumn returns the column of the external id.
+func (w *row) idColumn() string {
+	if w.named {
+		return "user_name"
+	}
+	return "user_external_id"
 }
 
 // parseDigest reads a digest in hexadecimal, or in any form of base64.

@@ -3,6 +3,7 @@ package keyimport
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/maphash"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -90,12 +91,8 @@ func (s *userSet) hash(column, text string) uint64 {
 	return max(1, maphash.String(s.seed, column+text))
 }
 
-// find returns the index of the user of a row. Rows with one external id, or else with one email, have one user. A row
-// with a name only has the user with the name as its external id.
+// find returns the index of the user of a row. Rows with one external id, or else with one email, have one user.
 func (s *userSet) find(ctx context.Context, svc *core.Service, account string, r *row) (int, error) {
-	if r.externalID == "" && r.email == "" {
-		r.externalID = r.userName
-	}
 	if r.externalID == "" && r.email == "" {
 		return 0, bad("user_external_id, user_email or user_name is required")
 	}
@@ -106,7 +103,7 @@ func (s *userSet) find(ctx context.Context, svc *core.Service, account string, r
 		}
 	}
 	if err := r.userPatch().Check(); err != nil {
-		return 0, badOf(err)
+		return 0, badOf(err, "user_")
 	}
 	stored, err := s.load(ctx, svc, account, r)
 	if err != nil {
@@ -125,6 +122,53 @@ func (s *userSet) find(ctx context.Context, svc *core.Service, account string, r
 		return 0, err
 	}
 	return int(i), nil
+}
+
+// areKeys reports which rows of the batch have a key of the account as their external id. It skips the ids of earlier rows.
+func (p *pass) areKeys() ([]bool, error) {
+	ids := make([]string, len(p.batch))
+	for i, r := range p.batch {
+		if _, known := p.users.byColumn[p.users.hash("i", r.externalID)]; !known {
+			ids[i] = r.externalID
+		}
+	}
+	return p.s.AreKeys(p.ctx, p.account, ids, nil)
+}
+
+// half returns the first half of a digest, which tells the digests of a file apart.
+func half(d core.Digest) [16]byte { return [16]byte(d[:16]) }
+
+// checkExternalID checks that no external id of the file is the value of a key of the file, on this row or an earlier one.
+func (p *pass) checkExternalID(r *row) error {
+	if p.writes {
+		return nil
+	}
+	if line, ok := p.externalIDs[half(r.digest)]; ok {
+		return bad("the key is the external id of the user of line %d, and would be stored in clear", line)
+	}
+	if !core.HasKeyCharacters(r.externalID) {
+		return nil
+	}
+	id := half(core.DigestOf(r.externalID))
+	if line, ok := p.lines[id]; ok {
+		return bad("%s: it is the key of line %d, and would be stored in clear", r.idColumn(), line)
+	}
+	if _, ok := p.externalIDs[id]; !ok {
+		p.externalIDs[id] = int32(r.line)
+	}
+	return nil
+}
+
+// checkStoredUsers adds a problem for each key of the file that is the external id of a user of the account.
+func (p *pass) checkStoredUsers() error {
+	if p.users.empty || p.report.Keys == 0 {
+		return nil
+	}
+	return p.s.EachKeyLikeExternalID(p.ctx, p.account, func(d core.Digest, u *core.User) {
+		if line, ok := p.lines[half(d)]; ok {
+			p.problems.add(int(line), fmt.Sprintf("the key is the external id of the user %d, stored in clear: give the user another external id first", u.ID))
+		}
+	})
 }
 
 // append adds a user.

@@ -1,8 +1,10 @@
 package dashboard
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"path"
@@ -12,13 +14,17 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
 // Base is the prefix of all paths of the dashboard.
 const Base = "/dashboard/"
 
-// maxForm is the maximum size of a form in bytes.
-const maxForm = 64 << 10
+// The maximum size of a form, and of the form that signs in, in bytes.
+const (
+	maxForm   = 64 << 10
+	maxSignIn = 8 << 10
+)
 
 // Config is the configuration of a [Server]. All members are required.
 type Config struct {
@@ -40,11 +46,25 @@ type Server struct {
 	mux     *http.ServeMux
 	cross   *http.CrossOriginProtection
 	results resultCache
+
+	forms, signIns exchange.Bytes // that are being read
+	signInBlocks   exchange.Bytes // the same sign-ins, by block: see core.NetworksOf
+	answers        exchange.Bytes // that are being written
+
+	strangerAnswers exchange.Bytes // to clients that are not signed in
 }
 
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{config: c, limited: newLimitedLog(c.Logger), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
+	s := &Server{config: c,
+		forms:   exchange.Bytes{All: 16 << 20, Each: 1 << 20, Least: maxSignIn},
+		signIns: exchange.Bytes{All: 32 << 20, Each: 16 * maxSignIn, Least: maxSignIn},
+		answers: exchange.Bytes{All: 32 << 20, Each: 4 << 20},
+
+		strangerAnswers: exchange.Bytes{All: 16 << 20, Each: 1 << 20},
+
+		signInBlocks: exchange.Bytes{All: 32 << 20, Each: 256 * maxSignIn},
+		limited:      newLimitedLog(c.Logger), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
 	s.mux.HandleFunc("GET "+Base+"assets/{name}", asset)
 	for pattern, h := range publicPages {
 		s.mux.Handle(pattern, s.serve(h))
@@ -108,6 +128,9 @@ var (
 	errCrossOrigin = &core.Error{Code: core.CodeInvalidRequest, Message: "This form was sent from another site"}
 	errThrottled   = &core.Error{Code: core.CodeRateLimitExceeded, Message: "Too many pages requested for this account: please wait a minute"}
 	errTooLong     = &core.Error{Code: core.CodeInvalidRequest, Message: "The form is too long"}
+	errEarly       = &core.Error{Code: core.CodeInvalidRequest, Message: "The form came before the TLS handshake ended: please send it again"}
+	errBusy        = &core.Error{Code: core.CodeUnavailable, Message: "Too many forms are being sent: please try again in a moment"}
+	errBusyReader  = &core.Error{Code: core.CodeUnavailable, Message: "Too many pages of this account are being loaded: please try again in a moment"}
 	errUnreadable  = &core.Error{Code: core.CodeInvalidRequest, Message: "The form cannot be read"}
 )
 
@@ -129,19 +152,35 @@ func (q *request) serve(h handler) error {
 	if err := q.s.cross.Check(q.r); err != nil {
 		return errCrossOrigin
 	}
-	if q.r.Method == http.MethodPost {
-		q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
-		if err := q.r.ParseForm(); err != nil {
-			if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-				return errTooLong
-			}
-			return errUnreadable
-		}
+	if q.r.Method == http.MethodPost && exchange.Early(q.r) {
+		return errEarly
 	}
 	if q.svc = q.s.config.Service(); q.svc == nil {
 		return core.ErrUnavailable
 	}
 	return h(q)
+}
+
+// readForm reads the posted form. The caller has admitted the client: until the form is complete its bytes count for owner.
+func (q *request) readForm(forms *exchange.Bytes, owner string, most int64) error {
+	var body bytes.Buffer
+	err := forms.ReadBody(&body, q.w, q.r, owner, most)
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+		return errTooLong
+	}
+	if errors.Is(err, exchange.ErrBusy) {
+		return errBusy
+	}
+	if err != nil {
+		return errUnreadable // the body stays: its rest has not come, and fail closes the connection
+	}
+	q.r.Body = io.NopCloser(&body)
+	err = q.r.ParseForm()
+	q.r.Body = http.NoBody // fail closes no connection
+	if err != nil {
+		return errUnreadable
+	}
+	return nil
 }
 
 // signedIn requires a session: requests without one are redirected to the sign-in page.
@@ -182,6 +221,9 @@ func (q *request) bucket() string {
 // spendingToken requires an unused form token and marks it as used.
 func spendingToken(h handler) handler {
 	return func(q *request) error {
+		if err := q.readForm(&q.s.forms, q.account(), maxForm); err != nil {
+			return err
+		}
 		if err := q.svc.SpendFormToken(q.r.Context(), q.signedIn, q.r.PostForm.Get("form")); err != nil {
 			return err
 		}
@@ -214,6 +256,7 @@ var statuses = map[core.Code]int{
 
 // fail answers with an error.
 func (q *request) fail(err error) {
+	exchange.AnswerUnread(q.w, q.r)
 	if errors.Is(err, core.ErrSession) {
 		q.askToSignIn()
 		return
@@ -224,6 +267,8 @@ func (q *request) fail(err error) {
 	switch {
 	case errors.Is(err, errCrossOrigin):
 		status = http.StatusForbidden
+	case errors.Is(err, errEarly):
+		status = http.StatusTooEarly
 	case errors.Is(err, errTooLong):
 		status = http.StatusRequestEntityTooLarge
 	case ok && statuses[e.Code] != 0:
@@ -231,7 +276,7 @@ func (q *request) fail(err error) {
 	case canceled:
 		status = http.StatusServiceUnavailable
 	}
-	if status >= 500 && !canceled && !core.IsLogged(err) {
+	if status >= 500 && !canceled && !errors.Is(err, errBusy) && !errors.Is(err, errBusyReader) && !core.IsLogged(err) {
 		q.log(slog.LevelError, "dashboard request failed", slog.Int("status", status), func() []slog.Attr {
 			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
 		})
@@ -241,6 +286,9 @@ func (q *request) fail(err error) {
 	case errors.Is(err, core.ErrBusy):
 		q.retryAfter(retryBusy)
 		text = core.ErrBusy.Message
+	case errors.Is(err, errBusy), errors.Is(err, errBusyReader):
+		q.retryAfter(time.Second)
+		text = e.Message
 	case status == http.StatusServiceUnavailable:
 		q.w.Header().Set("Retry-After", "1")
 		text = "The store is unavailable: please try again in a moment"

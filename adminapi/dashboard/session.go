@@ -107,10 +107,19 @@ func (q *request) showSignIn(status int, link, next, name string, fault error) e
 }
 
 func signIn(q *request) error {
+	network, block := core.NetworksOf(q.s.config.ClientIP(q.r))
+	release, err := q.s.signInBlocks.Hold(block, maxSignIn)
+	if err != nil {
+		return errBusy
+	}
+	err = q.readForm(&q.s.signIns, network, maxSignIn)
+	release()
+	if err != nil {
+		return err
+	}
 	post := q.r.PostForm
 	link, name := post.Get("link"), post.Get("name")
 	var in core.Credentials
-	var err error
 	how := "password"
 	if link != "" {
 		how = "link"

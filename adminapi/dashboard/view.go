@@ -161,6 +161,16 @@ func (q *request) write(status int, name, part string, data any) error {
 	if err := templates[name].ExecuteTemplate(&b, part, data); err != nil {
 		return err
 	}
+	answers := &q.s.strangerAnswers
+	owner, _ := core.NetworksOf(q.s.config.ClientIP(q.r))
+	if q.signedIn != nil {
+		answers, owner = &q.s.answers, q.account()
+	}
+	release, err := answers.Reserve(q.w, q.r, owner, b.Len())
+	if err != nil {
+		return errBusyReader
+	}
+	defer release()
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(status)
 	_, _ = q.w.Write(b.Bytes()) // the browser may have disconnected

@@ -36,7 +36,12 @@ is kept.
 
 // accountCommand adds the subcommands of the command account.
 func accountCommand(cmd *cobra.Command) {
-	cmd.RunE = needSubcommand
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && (args[0] == "delete" || args[0] == "remove") {
+			return errors.New("an account cannot be deleted: revoke its owner's keys with limitkeeper account key revoke, and disable its users")
+		}
+		return needSubcommand(cmd, args)
+	}
 	cmd.Example = "  limitkeeper account create acme\n  limitkeeper account sign-in acme"
 	cmd.AddCommand(
 		subcommand("create NAME", "Creates an account and prints its first owner's key", "NAME", "limitkeeper account create acme", runAccountCreate),
@@ -57,13 +62,13 @@ func accountKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "key", Short: "Manages the owner's keys of an account", RunE: needSubcommand, Example: "  limitkeeper account key list acme"}
 	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "ACCOUNT", "limitkeeper account key create acme --name deploy", runKeyCreate)
 	create.Flags().String("name", "owner's key", "What the key is for, as lists show it")
-	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "ACCOUNT ID", "limitkeeper account key regenerate acme okey_8hw3nQ5vd2tcX6mbK4rJ --grace 1h", runKeyRegenerate)
+	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "ACCOUNT OKEY", "limitkeeper account key regenerate acme okey_8hw3nQ5vd2tcX6mbK4rJ --grace 1h", runKeyRegenerate)
 	regenerate.Flags().String("grace", graceKeep, "How long the old key works on, as in 1h: keep for until it is revoked, 0 to stop it now")
 	cmd.AddCommand(
 		create,
 		regenerate,
 		subcommand("list ACCOUNT", "Lists the owner's keys of an account, revoked ones too", "ACCOUNT", "limitkeeper account key list acme", runKeyList),
-		subcommand("revoke ACCOUNT ID", "Revokes an owner's key: the next request with it is refused", "ACCOUNT ID", "limitkeeper account key revoke acme okey_8hw3nQ5vd2tcX6mbK4rJ", runKeyRevoke),
+		subcommand("revoke ACCOUNT ID", "Revokes an owner's key: the next request with it is refused", "ACCOUNT OKEY", "limitkeeper account key revoke acme okey_8hw3nQ5vd2tcX6mbK4rJ", runKeyRevoke),
 	)
 	return cmd
 }
@@ -88,6 +93,9 @@ func runAccountList(c *adminClient, _ []string) error {
 	rows := [][]string{{"ID", "NAME", "KEY PREFIX", "CREATED"}}
 	for _, a := range as {
 		rows = append(rows, []string{a.ID, printable(a.Name), a.KeyPrefix, shownTime(a.CreatedAt)})
+		if a.Incomplete {
+			rows[len(rows)-1][3] += "  incomplete: run the restore or import again"
+		}
 	}
 	return c.table(rows)
 }
@@ -206,6 +214,8 @@ type accountView struct {
 	Key       string     `json:"key,omitempty"` // only in the answer to its creation
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 	KeyPrefix string     `json:"key_prefix,omitempty"` // of new keys of its users
+
+	Incomplete bool `json:"incomplete,omitempty"` // its import has not finished: the server refuses its requests
 }
 
 // ownerKeyView is an owner's key as the admin API and the commands show it.
@@ -222,7 +232,7 @@ type ownerKeyView struct {
 }
 
 func viewAccount(a *core.Account) accountView {
-	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt, KeyPrefix: a.PrefixOfNewKeys()}
+	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt, KeyPrefix: a.PrefixOfNewKeys(), Incomplete: a.Incomplete()}
 }
 
 func viewOwnerKey(k *core.OwnerKey) ownerKeyView {

@@ -165,6 +165,14 @@ func adminError(err error) error {
 	return caddy.APIError{HTTPStatus: status, Err: errors.New(text)}
 }
 
+// badRequest returns an error with the HTTP status 400. It returns an error of core as it is, for [adminError].
+func badRequest(err error) error {
+	if _, ok := errors.AsType[*core.Error](err); ok {
+		return err
+	}
+	return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+}
+
 // nameIn returns the member "name" of a request body.
 func nameIn(r *http.Request) (string, error) {
 	var body struct {

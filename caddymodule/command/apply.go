@@ -84,6 +84,9 @@ func applyCommand(cmd *cobra.Command) {
 
 // runApply applies a file, and reports whether a dry run has found changes.
 func runApply(cmd *cobra.Command, file string) (changes bool, err error) {
+	if err := checkAccount(cmd); err != nil {
+		return false, err
+	}
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
 	o := apply.Options{Account: flags.String("account"), DryRun: flags.Bool("dry-run"), Prune: flags.Bool("prune")}
 	data, err := readFile(cmd.InOrStdin(), file)

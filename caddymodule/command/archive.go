@@ -33,7 +33,7 @@ func init() {
 			Long: exportHelp, CobraFunc: exportCommand},
 		{Name: "import", Usage: "FILE|--csv FILE [--account NAME] [--no-history] [--dry-run] [--store <store>]", Short: "Adds the accounts of a file, or keys from CSV, to a store",
 			Long: importHelp, CobraFunc: importCommand},
-		{Name: "migrate", Usage: "--from <store> --to <store> [--history-retention <30d>]", Short: "Moves everything from one store to another",
+		{Name: "migrate", Usage: "--from <store> --to <store> [--history-retention <30d>]", Short: "Copies everything from one store to another",
 			Long: migrateHelp, CobraFunc: migrateCommand},
 	} {
 		caddycmd.RegisterCommand(c)
@@ -62,9 +62,22 @@ func archiveFlags(cmd *cobra.Command, admin bool) {
 	flags.Bool("json", false, "Print the summary as JSON")
 }
 
+// oneFile returns the check of a command whose only argument is a file.
+func oneFile(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("name %s:%s", what, strings.SplitN(cmd.Example, "\n", 2)[0][1:])
+		}
+		return cobra.ExactArgs(1)(cmd, args)
+	}
+}
+
 // withSignals makes run the action of a command. SIGINT and SIGTERM cancel its context.
 func withSignals(cmd *cobra.Command, run func(ctx context.Context, t *transfer, args []string) error) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkAccount(cmd); err != nil {
+			return err
+		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		flags := caddycmd.Flags{FlagSet: cmd.Flags()}

@@ -59,7 +59,7 @@ func usedStore(t *testing.T, users int) (dir string) {
 	dir = filepath.Join(t.TempDir(), "store")
 	s := openBadger(t, dir)
 	account := &core.Account{ID: "acct_1", Name: "acme", CreatedAt: time.Now()}
-	if err := s.CreateAccount(t.Context(), account, &core.OwnerKey{ID: "okey_1", AccountID: "acct_1", Digest: core.DigestOf("owner"), CreatedAt: time.Now()}); err != nil {
+	if err := s.CreateAccount(t.Context(), account, &core.OwnerKey{ID: "okey_1", AccountID: "acct_1", Name: "default", Hint: "lk_…wxyz", Digest: core.DigestOf("owner"), CreatedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	_, keys := storetest.Fill(t, s, "acct_1", users)
@@ -93,10 +93,14 @@ func TestMigrateCommand(t *testing.T) {
 	if err != nil {
 		t.Fatalf("migrate: %v\n%s", err, errs)
 	}
-	for _, want := range []string{"Moved and compared:\n", "accounts     1\n", "owner's keys 1\n", "users        21\n", "keys         21\n", "events       60\n"} {
+	for _, want := range []string{"Copied and compared:\n", "accounts     1\n", "owner's keys 1\n", "users        21\n", "keys         21\n", "events       60\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("summary: got %q, want it to have %q", out, want)
 		}
+	}
+	out, _, err = runMigrate("--from", "badger:"+from, "--to", "badger:"+to)
+	if want := "Nothing to do: an earlier run copied everything, and the stores are still equal. Their accounts:\nacme\n"; err != nil || out != want {
+		t.Errorf("a second run: got %q, %v, want %q", out, err, want)
 	}
 	out, errs, err = runMigrate("--from", "badger:"+from, "--to", "badger:"+to, "--json")
 	var r archive.Report

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,14 +16,21 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/nearest"
 )
 
 // needSubcommand prints the help of a command that needs a subcommand, or returns an error for an unknown subcommand.
 func needSubcommand(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+	if len(args) == 0 {
+		return cmd.Help()
 	}
-	return cmd.Help()
+	var known []string
+	for _, sub := range cmd.Commands() {
+		known = append(known, sub.Name())
+	}
+	return fmt.Errorf("unknown command %q for %q%s; it has %s", core.MaskSecrets(args[0]), cmd.CommandPath(), nearest.Hint(args[0], known), strings.Join(known, ", "))
 }
 
 // subcommand returns a command that sends requests to a running server. args has the names of the required arguments, and
@@ -34,6 +42,11 @@ func subcommand(use, short, args, example string, run func(*adminClient, []strin
 		if want := strings.Fields(args); len(given) != len(want) {
 			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
 		}
+		for i, name := range strings.Fields(args) {
+			if err := checkArgument(name, given[i]); err != nil {
+				return err
+			}
+		}
 		c, err := newAdminClient(cmd)
 		if err != nil {
 			return err
@@ -41,6 +54,32 @@ func subcommand(use, short, args, example string, run func(*adminClient, []strin
 		return run(c, given)
 	}
 	return cmd
+}
+
+// checkArgument refuses a secret in place of a name or an id, before it gets into a request and the logs of the server. An OKEY has the form
+// of the id of an owner's key, an ID that of a key or a user. The error does not repeat the argument.
+func checkArgument(name, value string) error {
+	_, notNumber := strconv.ParseInt(value, 10, 64)
+	wrong, want := false, "the name of an account"
+	switch name {
+	case "OKEY":
+		wrong, want = !strings.HasPrefix(value, "okey_"), "the id of an owner's key, such as okey_8hw3nQ5vd2tcX6mbK4rJ: limitkeeper account key list shows them"
+	case "ID":
+		wrong, want = notNumber != nil && !strings.HasPrefix(value, "key_"), "the id of a key, such as key_8hw3nQ5vd2tcX6mbK4rJ, or of a user, a number"
+	}
+	switch {
+	case core.HoldsSecret(value):
+		return fmt.Errorf("an argument is the secret value of a key: want %s. Nothing was sent", want)
+	case wrong:
+		return fmt.Errorf("want %s. Nothing was sent", want)
+	}
+	return nil
+}
+
+// checkAccount is [checkArgument] for the flag --account.
+func checkAccount(cmd *cobra.Command) error {
+	account, _ := cmd.Flags().GetString("account")
+	return checkArgument("ACCOUNT", account)
 }
 
 // addAdminFlags adds the flags of a command that sends requests to a running server.
@@ -144,9 +183,9 @@ func (c *adminClient) explain(err error) error {
 	return errors.New(strings.TrimSpace(text))
 }
 
-// lowerFirst returns s with a lower-case first letter, to append s to another text. An abbreviation stays.
+// lowerFirst returns s with a lower-case first letter, to append s to another text. An abbreviation or a code stays.
 func lowerFirst(s string) string {
-	if strings.HasPrefix(s, "API ") {
+	if len(s) > 1 && unicode.IsUpper(rune(s[1])) {
 		return s
 	}
 	return strings.ToLower(s[:1]) + s[1:]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -39,7 +40,7 @@ func backupCommand(cmd *cobra.Command) {
 	archiveFlags(cmd, true)
 	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("rate", "", "The most bytes to write in a second, such as 10MB, before compression")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = oneFile("the file to write")
 	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
 		return t.export(ctx, args[0], archive.ExportOptions{})
 	})
@@ -81,7 +82,13 @@ func (t *transfer) export(ctx context.Context, name string, o archive.ExportOpti
 	if name == "-" {
 		return write(t.cmd.OutOrStdout())
 	}
-	if err := writeFile(name, write); err != nil {
+	err = writeFile(name, func(w io.Writer) error {
+		if err := write(w); err != nil || counts[archive.KindAccount] > 0 {
+			return err
+		}
+		return errors.New("the store has no accounts: nothing was written")
+	})
+	if err != nil {
 		return err
 	}
 	return t.summary(fmt.Sprintf("Wrote %s", name), archive.Report{Records: counts, Events: counts[archive.KindEvent]})
@@ -170,6 +177,9 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 		}
 		target = there
 	}
+	if _, err := os.Stat(filepath.Dir(target)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no directory %s: create it first", filepath.Dir(target))
+	}
 	f, err := os.CreateTemp(filepath.Dir(target), filepath.Base(target)+".partial-*") // its mode is 0600
 	if err != nil {
 		return err
@@ -221,11 +231,24 @@ func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 		}
 	}
 	return stream(func(w io.Writer) error {
-		if err := exportInstant(r.Context(), s, w, o); err != nil {
+		out := &begunWriter{Writer: w}
+		err := exportInstant(r.Context(), s, out, o)
+		if err != nil && out.begun {
 			return archive.WriteError(w, err)
 		}
-		return nil
+		return adminError(err)
 	}), nil
+}
+
+// begunWriter notes that the body of an answer has begun: its status can no longer tell of an error.
+type begunWriter struct {
+	io.Writer
+	begun bool
+}
+
+func (w *begunWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.Writer.Write(p)
 }
 
 // exportInstant exports a store that serves: an embedded store as of one instant, and each account on Redis as of one instant.

@@ -2,13 +2,19 @@ package command
 
 import (
 	"bytes"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"syscall"
 	"time"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 func init() {
@@ -32,12 +38,14 @@ const healthTimeout = 10 * time.Second
 // healthCommand adds the arguments of the command health.
 func healthCommand(cmd *cobra.Command) {
 	cmd.Example = "  limitkeeper health http://127.0.0.1:8081/functions/v1/health/ready"
-	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		client := http.Client{Timeout: healthTimeout}
+		if len(args) != 1 || !strings.HasPrefix(args[0], "http://") && !strings.HasPrefix(args[0], "https://") {
+			return errors.New("give one URL that begins with http:// or https://, such as http://127.0.0.1:8081/functions/v1/health/ready")
+		}
+		client := http.Client{Timeout: healthTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		resp, err := client.Get(args[0])
 		if err != nil {
-			return err
+			return explainHealth(err)
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
@@ -45,10 +53,24 @@ func healthCommand(cmd *cobra.Command) {
 			return err
 		}
 		body = bytes.TrimSpace(body)
+		if to := resp.Header.Get("Location"); to != "" {
+			return fmt.Errorf("%s redirects to %s: ask a port that answers itself, such as one of a site http://:8081", resp.Request.URL.Redacted(), printable(core.MaskSecrets(to)))
+		}
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s: %s: %s", resp.Request.URL.Redacted(), resp.Status, printable(string(body)))
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), printable(string(body)))
 		return err
 	}
+}
+
+// explainHealth adds the remedy to an error of a request that got no answer.
+func explainHealth(err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%w: no server listens on this port", err)
+	}
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return fmt.Errorf("%w: ask a port with plain HTTP, or name the file of your CA in SSL_CERT_FILE", err)
+	}
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -53,6 +54,9 @@ func importCommand(cmd *cobra.Command) {
 		if len(args) == 0 {
 			return t.importKeyFile(ctx)
 		}
+		if strings.EqualFold(filepath.Ext(args[0]), ".csv") {
+			return fmt.Errorf("%s is no archive: keys in CSV are imported with --csv, as in limitkeeper import --csv %[1]s --account NAME", args[0])
+		}
 		o := archive.ImportOptions{Account: t.flags.String("account"), NoHistory: t.flags.Bool("no-history"), DryRun: t.flags.Bool("dry-run")}
 		return t.importFile(ctx, args[0], t.flags.String("store"), o)
 	})
@@ -62,7 +66,7 @@ func restoreCommand(cmd *cobra.Command) {
 	cmd.Example = "  limitkeeper restore limitkeeper-2026-11-23.zst --store config:/etc/limitkeeper/Caddyfile"
 	archiveFlags(cmd, false)
 	cmd.Flags().String("store", "", "The empty store: badger:<dir>, redis:<address> or config:<file>")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = oneFile("the backup to restore")
 	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
 		store := t.flags.String("store")
 		if store == "" {
@@ -78,7 +82,7 @@ const importPath = "import"
 // importFile imports a file into a store, or into the store of a running server.
 func (t *transfer) importFile(ctx context.Context, name, store string, o archive.ImportOptions) (err error) {
 	if _, err := os.Stat(name); err != nil {
-		return err
+		return fmt.Errorf("%s: %s", name, lastPart(err.Error()))
 	}
 	o.Progress = t.progress.show
 	var report archive.Report
@@ -92,8 +96,10 @@ func (t *transfer) importFile(ctx context.Context, name, store string, o archive
 	}
 	done := "Imported and compared"
 	switch {
+	case report.Unchanged && o.EmptyOnly:
+		done = "Nothing to do: an earlier restore wrote this backup, and the store still equals it. Its accounts"
 	case report.Unchanged:
-		done = "Nothing to do: the store has these accounts from an import of the same archive"
+		done = "Nothing to do, and changes since then stay: an earlier import of this archive created the accounts"
 	case o.DryRun:
 		done = "Nothing was written. The import would add"
 	}

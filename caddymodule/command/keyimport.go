@@ -188,7 +188,7 @@ func importKeys(s *core.Service, r *http.Request) (any, error) {
 	q := r.URL.Query()
 	im, account, err := importTarget(r.Context(), s, running.Store, q.Get("account"))
 	if err != nil {
-		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+		return nil, badRequest(err)
 	}
 	o := keyimport.Options{KeyPrefixes: q["key_prefix"]}
 	var answer keyImportAnswer
@@ -209,13 +209,17 @@ func printKeyReport(out io.Writer, r keyimport.Report, dryRun, asJSON bool) erro
 	if asJSON {
 		return json.NewEncoder(out).Encode(r)
 	}
+	if r.Rows == 0 {
+		_, err := fmt.Fprintln(out, "Nothing to do: the file has no keys.")
+		return err
+	}
 	if r.Unchanged() {
 		_, err := fmt.Fprintf(out, "Nothing to do: the account has the %d keys of the file.\n", r.AlreadyThere)
 		return err
 	}
-	done := "Imported:"
+	done, accepts := "Imported:", "accepts"
 	if dryRun {
-		done = "Nothing was written. The import would add:"
+		done, accepts = "Nothing was written. The import would add:", "would accept"
 	}
 	text := fmt.Sprintf("%s\nkeys           %d\nusers          %d\nusage          %d counters\nalready there  %d keys\n",
 		done, r.Keys, r.Users, r.Used, r.AlreadyThere)
@@ -223,10 +227,10 @@ func printKeyReport(out io.Writer, r keyimport.Report, dryRun, asJSON bool) erro
 		text += fmt.Sprintf("The counters of %d users had counted before and stay as they are.\n", r.UsedKept)
 	}
 	if len(r.KeyPrefixes) > 0 {
-		text += "The account accepts keys with " + strings.Join(r.KeyPrefixes, ", ") + ".\n"
+		text += "The account " + accepts + " keys with " + strings.Join(r.KeyPrefixes, ", ") + ".\n"
 	}
 	if r.AnyKeyForm {
-		text += "The account accepts keys of any form: unknown keys are looked up, and logs cannot recognize keys without a prefix.\n"
+		text += "The account " + accepts + " keys of any form: unknown keys are looked up, and logs cannot recognize keys without a prefix.\n"
 	}
 	_, err := io.WriteString(out, text)
 	return err

@@ -45,6 +45,10 @@ func TestImportKeys(t *testing.T) {
 		return execute("import", importCommand, append([]string{"--csv", file, "--account", "acme"}, args...)...)
 	}
 
+	write("key,plan\n")
+	if out, err := run("--address", s.Admin); err != nil || out != "Nothing to do: the file has no keys.\n" {
+		t.Errorf("a file without keys: %q, %v", out, err)
+	}
 	write(keysExample(t))
 	for _, c := range []struct{ flag, want string }{{"--dry-run", "Nothing was written"}, {"--json=false", "Imported:\nkeys           3\nusers          2\n"}} {
 		if out, err := run("--address", s.Admin, c.flag); err != nil || !strings.HasPrefix(out, c.want) {

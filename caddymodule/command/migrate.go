@@ -66,7 +66,7 @@ func (t *transfer) migrate(ctx context.Context) error {
 	var report archive.Report
 	err = t.use(from, func(source core.Importer) error {
 		if _, n, err := source.Accounts(ctx, core.Page{Number: 1, Size: 1}); err != nil || n == 0 {
-			return errors.Join(err, errors.New("--from: the store has no accounts: there is nothing to move"))
+			return errors.Join(err, errors.New("--from: the store has no accounts: there is nothing to copy"))
 		}
 		return t.use(to, func(target core.Importer) error {
 			report, err = archive.Import(ctx, target, archive.FromStore(source, archive.ExportOptions{}),
@@ -77,5 +77,9 @@ func (t *transfer) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.summary("Moved and compared", report)
+	summary := "Copied and compared"
+	if report.Unchanged {
+		summary = "Nothing to do: an earlier run copied everything, and the stores are still equal. Their accounts"
+	}
+	return t.summary(summary, report)
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
+	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -107,7 +109,7 @@ const checkHelp = `
 Reads and verifies all of an embedded store: each table of the database, the event
 log, and whether keys, users, plans, lists and counters agree. It prints one line
 for each damage, and then the command to run: rebuild or repair. The exit status is
-1 when there is damage.
+1 when there is damage, and when the restore or import of an account has not finished.
 ` + offlineHelp + `
 Stop the server that uses the store first. Damaged files are not changed.
 `
@@ -125,7 +127,7 @@ func runCheck(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Err(dir); err != nil {
+	if err := cmp.Or(c.Err(dir), archive.IncompleteError(c.Incomplete)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store is whole: %v.\n", c)

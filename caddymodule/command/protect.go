@@ -16,6 +16,8 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 func init() {
@@ -156,10 +158,13 @@ func (p *protection) run(out io.Writer) error {
 	select {} // signals end the process
 }
 
-// checkData returns an error unless files can be created in the data directory. The error of Caddy
+// checkData returns an error if the data directory is that of a store, or unless files can be created in it. The error of Caddy
 // would be hidden behind a module path.
 func (p *protection) checkData() error {
 	root := p.storageRoot()
+	if isStore, err := badgerstore.Exists(root); err == nil && isStore {
+		return fmt.Errorf("%s is itself a store, and protect uses the store in %s: name another directory with --data", root, p.storeDir())
+	}
 	err := os.MkdirAll(root, 0o700)
 	if err == nil {
 		var probe *os.File
@@ -248,6 +253,9 @@ func parseUpstream(s string) (*upstream, error) {
 	}
 	if port == "" {
 		port = defaultPort
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil || port == "0" {
+		return nil, fmt.Errorf("--to: want a port from 1 to 65535, got %q", s)
 	}
 	return &upstream{dial: net.JoinHostPort(host, port), tls: scheme == "https"}, nil
 }

@@ -1,16 +1,18 @@
 package command
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// protect accepts the usual forms of addresses and upstreams, and refuses other forms.
+// protect accepts the usual forms of addresses and upstreams, and refuses other forms, and a store as its data directory.
 func TestProtectAddresses(t *testing.T) {
 	for in, want := range map[string]string{
 		"localhost:9000": "localhost:9000", ":9000": "localhost:9000", "http://a": "a:80", "https://a/": "a:443",
 		"https://a:8": "a:8", "[::1]:9": "[::1]:9",
-		"": "", "a": "", "ftp://a:1": "", "http://a/b": "", "a:1?x": "", "u@a:1": "", "http://": "",
+		"": "", "a": "", "ftp://a:1": "", "http://a/b": "", "a:1?x": "", "u@a:1": "", "http://": "", "a:99999": "", "a:0": "",
 	} {
 		up, err := parseUpstream(in)
 		if (err == nil) != (want != "") || err == nil && up.dial != want {
@@ -34,6 +36,13 @@ func TestProtectAddresses(t *testing.T) {
 		if a, err := parseEndpoint("--from", in); err == nil || !strings.HasPrefix(err.Error(), "--from: ") {
 			t.Errorf("endpoint %q: got %+v (%v), want an error", in, a, err)
 		}
+	}
+	store := &protection{data: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(store.data, "INVENTORY"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.checkData(); err == nil || !strings.Contains(err.Error(), "is itself a store, and protect uses the store in ") {
+		t.Errorf("the data directory is a store: %v", err)
 	}
 	if got, want := shellQuote("a'b c"), `'a'\''b c'`; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -62,9 +62,13 @@ type adjustBody struct {
 
 // adjustView is the usage of the adjusted counter, as the admin API and the command show it.
 type adjustView struct {
-	Repeated bool        `json:"repeated"` // the adjustment was made before
+	Repeated bool        `json:"repeated"` // the request id belongs to an earlier adjustment
 	Limits   []limitView `json:"limits"`
+	Note     string      `json:"note,omitempty"`
 }
+
+// noteUnshared is the note of an adjustment of a counter that decides for no key.
+const noteUnshared = "No key of this user draws on this counter: adjust each key with a plan of its own by the id of the key."
 
 // limitView is the usage of a limit.
 type limitView struct {
@@ -103,7 +107,12 @@ func runUsageAdjust(c *adminClient, args []string) error {
 		return nil
 	}
 	if v.Repeated {
-		if _, err := fmt.Fprintln(c.out, "This adjustment was made before: nothing has changed."); err != nil {
+		if _, err := fmt.Fprintln(c.out, "The request id belongs to an earlier adjustment: nothing has changed."); err != nil {
+			return err
+		}
+	}
+	if v.Note != "" {
+		if _, err := fmt.Fprintln(c.out, v.Note); err != nil {
 			return err
 		}
 	}
@@ -125,6 +134,9 @@ func adjustFlags(c *adminClient) (body adjustBody, err error) {
 		if text[name], err = c.flags.GetString(name); err != nil {
 			return body, err
 		}
+	}
+	if strings.TrimSpace(text["reason"]) == "" {
+		return body, errors.New(`--reason is missing: the history shows it, as in --reason "outage of 3 May"`)
 	}
 	if (text["delta"] == "") == (text["set"] == "") {
 		return body, errors.New("give either --delta or --set with --period")
@@ -151,7 +163,7 @@ func adjustUsage(s *core.Service, r *http.Request) (any, error) {
 	}
 	call, err := body.call()
 	if err != nil {
-		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+		return nil, badRequest(err)
 	}
 	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
 	if err != nil {
@@ -163,7 +175,7 @@ func adjustUsage(s *core.Service, r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return adjustView{repeated, viewLimitUsages(u.Limits)}, nil
+		return adjustView{Repeated: repeated, Limits: viewLimitUsages(u.Limits)}, nil
 	}
 	user, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
@@ -174,6 +186,9 @@ func adjustUsage(s *core.Service, r *http.Request) (any, error) {
 		return nil, err
 	}
 	v := adjustView{Repeated: repeated, Limits: []limitView{}}
+	if !u.Shared {
+		v.Note = noteUnshared
+	}
 	for _, c := range u.Counters {
 		if c.KeyID == "" {
 			v.Limits = viewLimitUsages(c.Limits)

@@ -31,6 +31,7 @@ func runAsLimitkeeper() {
 				removeDownloads(root)
 				changeTexts(root)
 				changeVersion(root)
+				root.SetHelpTemplate(strings.Replace(root.HelpTemplate(), "Full documentation is", docsOfLimitkeeper+"The documentation of Caddy's commands is", 1))
 				root.SetArgs(args[1:])
 				return root.Execute()
 			}
@@ -39,6 +40,9 @@ func runAsLimitkeeper() {
 	os.Args = []string{args[0], brandCommand}
 	caddycmd.Main()
 }
+
+// docsOfLimitkeeper precedes Caddy's line about the documentation in each help text.
+const docsOfLimitkeeper = "The documentation of Limitkeeper is available at:\nhttps://github.com/limitkeeper/limitkeeper/tree/main/docs\n\n"
 
 // removeDownloads removes the commands of Caddy that replace the binary with a build of caddyserver.com. Such a build has no
 // Limitkeeper, and the commands panic in a binary whose main module has modules of Caddy.

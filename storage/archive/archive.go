@@ -10,6 +10,7 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -56,6 +57,18 @@ var (
 	// ErrDiffers means that the target, after the import, exports other records than the archive has.
 	ErrDiffers = errors.New("the target has other records than the archive")
 )
+
+// IncompleteError returns the error for accounts whose import has not finished, nil without accounts.
+func IncompleteError(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	quoted, nouns := strconv.Quote(names[0]), "account %s is"
+	for _, name := range names[1:] {
+		quoted, nouns = quoted+", "+strconv.Quote(name), "accounts %s are"
+	}
+	return fmt.Errorf(nouns+" incomplete: run the restore or import again", quoted)
+}
 
 // Header is the first line of an archive.
 type Header struct {

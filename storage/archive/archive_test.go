@@ -106,7 +106,7 @@ func TestEmpty(t *testing.T) {
 func addAccount(t testing.TB, s core.Store, name string) {
 	t.Helper()
 	a := &core.Account{ID: "acct_" + name, Name: name, CreatedAt: noon}
-	k := &core.OwnerKey{ID: "okey_" + name, AccountID: a.ID, Digest: core.DigestOf(name), CreatedAt: noon}
+	k := &core.OwnerKey{ID: "okey_" + name, AccountID: a.ID, Name: "owner", Hint: "lk_…wxyz", Digest: core.DigestOf(name), CreatedAt: noon}
 	if err := s.CreateAccount(t.Context(), a, k); err != nil {
 		t.Fatal(err)
 	}
@@ -123,9 +123,9 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	update(func(tx core.Tx) error {
-		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 5}), tx.PutUser(&core.User{AccountID: "acct_a", ID: 7}),
+		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 5, Name: "u"}), tx.PutUser(&core.User{AccountID: "acct_a", ID: 7, Name: "u"}),
 			tx.PutPlan(&core.Plan{AccountID: "acct_a", ID: "plan", Seq: 6, Limit: 1}),
-			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key", Seq: 21, UserID: 5, Status: core.KeyActive, Digest: core.DigestOf("key")}))
+			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key", Name: "k", Hint: "…", Seq: 21, UserID: 5, Status: core.KeyActive, Digest: core.DigestOf("key")}))
 	})
 	update(func(tx core.Tx) error {
 		return errors.Join(tx.DeletePlan("plan"), tx.DeleteKey("key"), tx.DeleteUser(7))
@@ -216,14 +216,19 @@ func TestAgain(t *testing.T) {
 		if _, err := Import(t.Context(), to, source(archive), o); err != nil {
 			t.Fatalf("Import: %v", err)
 		}
-		id := everything(t, to).Accounts[0].ID
-		err := to.Update(t.Context(), id, func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: id, Name: "later"}) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		addUser(t, to)
 	}
 	if _, n, _ := to.Users(t.Context(), everything(t, to).Accounts[0].ID, core.UserFilter{}, core.Page{Number: 1, Size: 1}); n < 2 {
 		t.Errorf("users: got %d, want the two later ones, too", n)
+	}
+}
+
+// addUser adds a user to the first account of a store.
+func addUser(t *testing.T, s core.Importer) {
+	t.Helper()
+	id := everything(t, s).Accounts[0].ID
+	if err := s.Update(t.Context(), id, func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: id, Name: "later"}) }); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -239,6 +244,23 @@ func TestRestoreAfterImport(t *testing.T) {
 		t.Errorf("got %v, want ErrRefused: the store is not empty", err)
 	}
 	wantSame(t, "after a restore that was refused", before, to)
+}
+
+// A second restore succeeds only if the store still equals the archive: a store that has counted since then is not as it was.
+func TestRestoreAgain(t *testing.T) {
+	archive, to, o := archiveOf(t, filled(t, 5)), memstore.New(), small()
+	o.EmptyOnly = true
+	for _, unchanged := range []bool{false, true} {
+		if r, err := Import(t.Context(), to, source(archive), o); err != nil || r.Unchanged != unchanged {
+			t.Fatalf("got %+v, %v, want unchanged: %t", r, err, unchanged)
+		}
+	}
+	addUser(t, to)
+	before := everything(t, to)
+	if _, err := Import(t.Context(), to, source(archive), o); !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), "has changed since an earlier restore") {
+		t.Errorf("got %v, want ErrDiffers", err)
+	}
+	wantSame(t, "after the last restore", before, to)
 }
 
 // Of two runs of an import at the same time, the later one takes over. If the earlier run went on, it would overwrite counters
@@ -272,7 +294,8 @@ type sinkFunc func(context.Context, Record) error
 
 func (f sinkFunc) Put(ctx context.Context, r Record) error { return f(ctx, r) }
 
-// An account whose import has not finished is not exported: a restore would make it a whole account.
+// A store with an account whose import has not finished is not exported: a restore would make it a whole account, and an archive
+// without the account is no backup. Nothing is written. Other accounts can be exported alone.
 func TestIncompleteAccount(t *testing.T) {
 	from, to := memstore.New(), memstore.New()
 	addAccount(t, from, "whole")
@@ -285,11 +308,18 @@ func TestIncompleteAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(archiveOf(t, to)); strings.Contains(text, "acct_cut") || !strings.Contains(text, "acct_whole") {
-		t.Errorf("got %s, want only the account whole", text)
+	want := `account "cut" is incomplete: run the restore or import again`
+	for _, account := range []string{"", "cut"} {
+		var out bytes.Buffer
+		if _, err := Export(t.Context(), to, &out, ExportOptions{Account: account}); err == nil || err.Error() != want || out.Len() > 0 {
+			t.Errorf("account %q: got %q, %v, want nothing and %q", account, &out, err, want)
+		}
 	}
-	if _, err := Export(t.Context(), to, io.Discard, ExportOptions{Account: "cut"}); err == nil || !strings.Contains(err.Error(), `account "cut" is incomplete`) {
-		t.Errorf("the account alone: got %v, want an error", err)
+	if _, err := Import(t.Context(), memstore.New(), FromStore(to, ExportOptions{}), small()); err == nil || err.Error() != want {
+		t.Errorf("to another store: got %v, want %q", err, want)
+	}
+	if _, err := Export(t.Context(), to, io.Discard, ExportOptions{Account: "whole"}); err != nil {
+		t.Errorf("the other account: %v", err)
 	}
 }
 
@@ -298,8 +328,8 @@ func TestRefused(t *testing.T) {
 	from := memstore.New()
 	addAccount(t, from, "a")
 	err := from.Update(t.Context(), "acct_a", func(tx core.Tx) error {
-		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 1}),
-			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key_1", UserID: 1, Status: core.KeyActive, Digest: core.DigestOf("value")}))
+		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 1, Name: "u"}),
+			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key_1", Name: "k", Hint: "…", UserID: 1, Status: core.KeyActive, Digest: core.DigestOf("value")}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +337,7 @@ func TestRefused(t *testing.T) {
 	archive := archiveOf(t, from)
 	account := func(id, name, owner string) func(*memstore.Store) error {
 		return func(s *memstore.Store) error {
-			return s.CreateAccount(t.Context(), &core.Account{ID: id, Name: name}, &core.OwnerKey{ID: "okey", AccountID: id, Digest: core.DigestOf(owner)})
+			return s.CreateAccount(t.Context(), &core.Account{ID: id, Name: name}, &core.OwnerKey{ID: "okey", AccountID: id, Name: "o", Hint: "…", Digest: core.DigestOf(owner)})
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -315,15 +345,19 @@ func TestRefused(t *testing.T) {
 		o    ImportOptions
 		want string
 	}{
-		"the account":         {account("acct_a", "a", "other"), small(), `line 2: account: the store already has the account "a"`},
-		"the name":            {account("acct_b", "a", "other"), small(), `line 2: account: the store has another account "a": its id is acct_b, and acct_a in the archive`},
+		"the account":         {account("acct_a", "a", "other"), small(), `line 2: account: the store already has the account "a". An import only adds accounts: choose others with --account, or another store`},
+		"the name":            {account("acct_b", "a", "other"), small(), `line 2: account: the store has another account "a": its id is acct_b, and acct_a in the archive. An import only adds accounts`},
 		"the id":              {account("acct_a", "b", "other"), small(), `line 2: account: the store has the account acct_a with the name "b"`},
 		"an owner's key":      {account("acct_b", "b", "a"), small(), "line 3: owner_key okey_a: the store has this key in another account"},
 		"a store for restore": {account("acct_b", "b", "b"), ImportOptions{EmptyOnly: true}, `the store is not empty: it has the account "b"`},
+		"an earlier restore": {func(s *memstore.Store) error {
+			return s.CreateAccount(t.Context(), &core.Account{ID: "acct_a", Name: "a", Import: &core.AccountImport{SHA256: "00", Complete: true}},
+				&core.OwnerKey{ID: "okey_a", AccountID: "acct_a", Name: "o", Hint: "…", Digest: core.DigestOf("a")})
+		}, ImportOptions{EmptyOnly: true}, `the store already has the account "a", from another import. Restore into an empty store`},
 		"a key": {func(s *memstore.Store) error {
 			return errors.Join(account("acct_b", "b", "b")(s), s.Update(t.Context(), "acct_b", func(tx core.Tx) error {
-				return errors.Join(tx.PutUser(&core.User{AccountID: "acct_b", ID: 1}),
-					tx.PutKey(&core.Key{AccountID: "acct_b", ID: "key_2", UserID: 1, Digest: core.DigestOf("value")}))
+				return errors.Join(tx.PutUser(&core.User{AccountID: "acct_b", ID: 1, Name: "u"}),
+					tx.PutKey(&core.Key{AccountID: "acct_b", ID: "key_2", Name: "k", Hint: "…", Status: core.KeyActive, UserID: 1, Digest: core.DigestOf("value")}))
 			}))
 		}, small(), "line 5: key key_1: a key of the store has the same value"},
 	} {

@@ -1,9 +1,7 @@
 package archive
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -22,8 +20,9 @@ const (
 
 // Problems is the error for an archive with invalid records, and for one that the target cannot take. It is an [ErrRefused].
 type Problems struct {
-	First []string // the first of them, each with its line if the archive is a file
-	Total int64
+	First      []string // the first of them, each with its line if the archive is a file
+	Total      int64
+	brokenRule bool // of core
 }
 
 // Error lists the problems, one on a line.
@@ -31,6 +30,9 @@ func (p *Problems) Error() string {
 	list := strings.Join(p.First, "\n")
 	if more := p.Total - int64(len(p.First)); more > 0 {
 		list += fmt.Sprintf("\nand %d more", more)
+	}
+	if p.brokenRule {
+		list += "\nIf an earlier version wrote the archive: change these records in its service, and make a new backup. For a key prefix, upgrade that service first"
 	}
 	return ErrRefused.Error() + ":\n" + list
 }
@@ -60,6 +62,7 @@ type checker struct {
 	users    map[int64]*owner
 	userID   int64
 	unique   map[core.UserFilter]bool // see [core.User.UniqueFilters]
+	asKeys   map[core.Digest]int64    // the users whose external id may be a key, by its digest
 	keys     map[string]*owner
 	keySeq   int64
 	last     position // of the last counter, day or event
@@ -150,7 +153,9 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 	case *core.OwnerKey:
 		return c.putOwnerKey(ctx, v)
 	case *Access:
-		c.belongs(v.AccountID)
+		if c.belongs(v.AccountID) {
+			c.rules("access", c.account.Name, v.Check())
+		}
 	case *core.Plan:
 		c.putPlan(v)
 	case *core.User:
@@ -166,9 +171,28 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 			c.problem("event: %v", err)
 			return nil
 		}
+		c.notAhead("event", v.At)
 		c.owner(v.owner(), position{})
 	}
 	return nil
+}
+
+// rules notes the rule of core that a resource breaks.
+func (c *checker) rules(kind, id string, err error) bool {
+	c.problems.brokenRule = c.problems.brokenRule || err != nil
+	if e, ok := errors.AsType[*core.Error](err); ok {
+		c.problem("%s %s: %s: %s", kind, id, e.Field, e.Detail)
+	} else if err != nil {
+		c.problem("%s %s: %v", kind, id, err)
+	}
+	return err == nil
+}
+
+// notAhead notes a time that is later than latest.
+func (c *checker) notAhead(kind string, at time.Time) {
+	if at.After(latest) {
+		c.problem("%s: it is of %s, and times are before %d", kind, at.Format(time.RFC3339), latest.Year())
+	}
 }
 
 func (c *checker) putCounter(v *Counter) {
@@ -177,6 +201,8 @@ func (c *checker) putCounter(v *Counter) {
 		return
 	}
 	c.beginUsage(v.Owner, *v)
+	c.notAhead("counter", v.At)
+	c.notAhead("counter", v.LastUsedAt)
 	if err := v.check(o.anchors); err != nil {
 		c.problem("the counter of %v: %v", v.Owner, err)
 	}
@@ -189,6 +215,7 @@ func (c *checker) putDay(v *Day) {
 	if c.usageOf != v.Owner {
 		c.beginUsage(v.Owner, Counter{At: time.Unix(0, 0)})
 	}
+	c.notAhead("day", v.Date.Start())
 	if err := v.check(&c.counter); err != nil {
 		c.problem("the day %v of %v: %v", v.Date, v.Owner, err)
 	}
@@ -222,10 +249,10 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 	c.endAccount()
 	c.account, c.kind, c.hasOwner = a, 0, false
 	c.plans, c.planSeq, c.users, c.userID = map[string]bool{}, 0, map[int64]*owner{}, 0
-	c.unique, c.keys, c.keySeq = map[core.UserFilter]bool{}, map[string]*owner{}, 0
+	c.unique, c.asKeys, c.keys, c.keySeq = map[core.UserFilter]bool{}, map[core.Digest]int64{}, map[string]*owner{}, 0
 	switch {
-	case !isID(a.ID) || a.Name == "":
-		c.problem("account: an id of letters and digits and a name are required")
+	case !isID(a.ID):
+		c.problem("account: the id must be 1 to 64 letters, digits, _ or -")
 	case c.ids[a.ID] || c.names[a.Name]:
 		c.problem("account: a second account %q (%s)", a.Name, a.ID)
 	case a.Import != nil:
@@ -233,11 +260,7 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 	case a.Last.User == 0 && a.Last.Key > 0:
 		c.problem("account: last: there is a number of a key, and none of a user")
 	}
-	for _, p := range append(slices.Clone(a.KeyPrefixes), cmp.Or(a.KeyPrefix, core.DefaultKeyPrefix)) {
-		if err := core.CheckKeyPrefix(p); err != nil {
-			c.problem("account: %v", err)
-		}
-	}
+	c.rules("account", a.ID, a.Check())
 	c.ids[a.ID], c.names[a.Name] = true, true
 	return c.checkTarget(ctx, a)
 }
@@ -255,15 +278,23 @@ func (c *checker) checkTarget(ctx context.Context, a *Account) error {
 	switch {
 	case byName == nil && byID == nil:
 	case byName != nil && byName.ID != a.ID:
-		c.problem("account: the store has another account %q: its id is %s, and %s in the archive", a.Name, byName.ID, a.ID)
+		c.problem("account: the store has another account %q: its id is %s, and %s in the archive. %s", a.Name, byName.ID, a.ID, c.advice())
 	case byID.Name != a.Name:
 		c.problem("account: the store has the account %s with the name %q, and not %q", a.ID, byID.Name, a.Name)
 	case byID.Import == nil:
-		c.problem("account: the store already has the account %q", a.Name)
+		c.problem("account: the store already has the account %q. %s", a.Name, c.advice())
 	default:
 		c.imported = append(c.imported, byID)
 	}
 	return nil
+}
+
+// advice says what to do when the target has an account of the archive.
+func (c *checker) advice() string {
+	if c.emptyOnly {
+		return "Restore into an empty store"
+	}
+	return "An import only adds accounts: choose others with --account, or another store"
 }
 
 // endAccount checks an account as a whole.
@@ -297,6 +328,7 @@ func (c *checker) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	case c.ownerKeys[k.Digest] || c.ids[k.ID]:
 		c.problem("owner_key %s: a second one with this id or digest", k.ID)
 	}
+	c.rules("owner_key", k.ID, k.Check())
 	c.hasOwner, c.ownerKeys[k.Digest], c.ids[k.ID] = true, true, true
 	if c.accounts == 0 {
 		return nil
@@ -320,9 +352,7 @@ func (c *checker) putPlan(p *core.Plan) {
 	case c.plans[p.ID]:
 		c.problem("plan %s: a second one with this id", p.ID)
 	}
-	if err := p.Check(); err != nil {
-		c.problem("plan %s: %v", p.ID, err)
-	}
+	c.rules("plan", p.ID, p.Check())
 	c.plans[p.ID], c.planSeq = true, max(c.planSeq, p.Seq)
 }
 
@@ -339,21 +369,21 @@ func (c *checker) putUser(u *core.User) {
 		}
 		c.unique[f] = true
 	}
+	if core.HasKeyCharacters(u.ExternalID) {
+		c.asKeys[core.DigestOf(u.ExternalID)] = u.ID
+	}
 	c.checkPlanID("user", fmt.Sprint(u.ID), u.PlanID)
-	c.checkMetadata("user", fmt.Sprint(u.ID), u.Metadata)
+	anchors := u.Anchors
+	if !c.rules("user", fmt.Sprint(u.ID), u.Check()) {
+		anchors = nil // any number of them would make each counter expensive
+	}
 	c.userID = max(c.userID, u.ID)
-	c.users[u.ID] = &owner{len(c.users) + 1, u.Anchors}
+	c.users[u.ID] = &owner{len(c.users) + 1, anchors}
 }
 
 func (c *checker) checkPlanID(kind, id, plan string) {
 	if plan != "" && !c.plans[plan] {
 		c.problem("%s %s: its plan %s is not in the archive", kind, id, plan)
-	}
-}
-
-func (c *checker) checkMetadata(kind, id string, metadata json.RawMessage) {
-	if len(metadata) > 0 && metadata[0] != '{' {
-		c.problem("%s %s: metadata is an object", kind, id)
 	}
 }
 
@@ -369,11 +399,9 @@ func (c *checker) putKey(ctx context.Context, k *core.Key) error {
 	case user == nil:
 		c.problem("key %s: its user %d is not in the archive", k.ID, k.UserID)
 		user = &owner{}
-	case k.Status != core.KeyActive && k.Status != core.KeyInactive:
-		c.problem("key %s: status is %s or %s, got %q", k.ID, core.KeyActive, core.KeyInactive, k.Status)
 	}
+	c.rules("key", k.ID, k.Check())
 	c.checkPlanID("key", k.ID, k.PlanID)
-	c.checkMetadata("key", k.ID, k.Metadata)
 	c.keySeq = max(c.keySeq, k.Seq)
 	if user != nil {
 		c.keys[k.ID] = &owner{len(c.users) + len(c.keys) + 1, user.anchors}
@@ -387,6 +415,9 @@ func (c *checker) putKey(ctx context.Context, k *core.Key) error {
 			c.problem("key %s: it has the value of the key %s", k.ID, other)
 		}
 		c.digests[d] = k.ID
+		if u := c.asKeys[d]; u != 0 {
+			c.rules("key", k.ID, fmt.Errorf("its value is the external id of the user %d, stored in clear", u))
+		}
 		if err := c.checkKeyInTarget(ctx, k, d); err != nil {
 			return err
 		}
@@ -445,7 +476,7 @@ func (c *checker) finish(sum string) error {
 			c.complete++
 		case a.Import.SHA256 == sum:
 		case a.Import.Complete:
-			c.problem("the store already has the account %q, from another import", a.Name)
+			c.problem("the store already has the account %q, from another import. %s", a.Name, c.advice())
 		default:
 			c.problem("the store has an incomplete account %q: an import of another archive has begun. Finish that import first", a.Name)
 		}

@@ -20,7 +20,6 @@ type ExportOptions struct {
 	Progress  func(Progress)
 
 	serving         bool // other processes may change the store during the export
-	incomplete      bool // exports Account although its import has not finished
 	page, entryPage int  // resources and entries on a page; small in tests
 }
 
@@ -37,15 +36,19 @@ const (
 	defaultEntryPage = 1000
 )
 
-// Export writes an archive of a store. The same store gives the same lines, but for the header. Accounts whose import has not
-// finished are left out: their records are in the file of the import.
+// Export writes an archive of a store. The same store gives the same lines, but for the header. Export writes nothing and
+// returns [IncompleteError] for accounts whose import has not finished: an archive without them is no backup of the store.
 //
 // Each account of a [core.SnapshotStore] is as of one instant, also while the store is in use. Give Export a snapshot of any
 // other store that is in use.
 func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) (Counts, error) {
+	o.serving = true
+	err := checkComplete(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
 	a, err := NewWriter(w, o.Source, time.Now())
 	if err == nil {
-		o.serving = true
 		err = exportTo(ctx, s, o, a)
 	}
 	if err != nil {
@@ -63,15 +66,12 @@ func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) er
 		if err != nil {
 			return fmt.Errorf("account %q: %w", o.Account, err)
 		}
-		if isIncomplete(a) && !o.incomplete {
-			return fmt.Errorf("account %q is incomplete: its import has not finished", o.Account)
-		}
 		return e.snapshot(ctx, s, a)
 	}
 	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) },
 		func(as []*core.Account) error {
 			for _, a := range as {
-				if isIncomplete(a) {
+				if a.Incomplete() { // the import has begun after checkComplete
 					continue
 				}
 				if err := e.snapshot(ctx, s, a); err != nil {
@@ -100,8 +100,20 @@ func (e *export) snapshot(ctx context.Context, s core.Importer, a *core.Account)
 	return e.account(ctx, a)
 }
 
-// isIncomplete reports whether an account lacks records, because its import has not finished.
-func isIncomplete(a *core.Account) bool { return a.Import != nil && !a.Import.Complete }
+// checkComplete returns [IncompleteError] if the import of an account to export has not finished.
+func checkComplete(ctx context.Context, s core.Importer, o ExportOptions) error {
+	var names []string
+	err := eachOf(ctx, defaultPage, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) },
+		func(as []*core.Account) error {
+			for _, a := range as {
+				if a.Incomplete() && (o.Account == "" || o.Account == a.Name) {
+					names = append(names, a.Name)
+				}
+			}
+			return nil
+		})
+	return cmp.Or(err, IncompleteError(names))
+}
 
 // export is the state of an export.
 type export struct {
@@ -129,6 +141,20 @@ func (e *export) record(ctx context.Context, kind Kind, rec any) error {
 	return nil
 }
 
+// portable returns an account as an archive has it. For a prefix that core refuses, from an earlier version, it accepts keys of any form:
+// an account cannot lose a prefix.
+func portable(a core.Account) core.Account {
+	a.Import = nil
+	refused := func(prefix string) bool { return core.CheckKeyPrefix(prefix) != nil }
+	if slices.ContainsFunc(a.KeyPrefixes, refused) {
+		a.KeyPrefixes, a.AnyKeyForm = slices.DeleteFunc(slices.Clone(a.KeyPrefixes), refused), true
+		if refused(a.KeyPrefix) {
+			a.KeyPrefix = ""
+		}
+	}
+	return a
+}
+
 // account exports an account with its records.
 func (e *export) account(ctx context.Context, a *core.Account) error {
 	e.name = a.Name
@@ -137,9 +163,7 @@ func (e *export) account(ctx context.Context, a *core.Account) error {
 	if err != nil {
 		return err
 	}
-	whole := *a
-	whole.Import = nil
-	if err := e.record(ctx, KindAccount, &Account{whole, last}); err != nil {
+	if err := e.record(ctx, KindAccount, &Account{portable(*a), last}); err != nil {
 		return err
 	}
 	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.putPlans, e.putUsers, e.putKeys, e.usage} {

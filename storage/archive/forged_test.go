@@ -34,11 +34,11 @@ func forged(t testing.TB, lines ...string) []byte {
 
 // forgery is a valid archive of one account, as lines.
 const forgery = `{"account":{"id":"acct_a","name":"a","created_at":"2026-01-05T09:00:00Z","last":{"user":3,"plan":3,"key":3}}}
-{"owner_key":{"id":"okey_1","account_id":"acct_a","name":"default","digest":"4c1029697ee358715d3a14a2add817c4b01651440de808371f78165ac90dc581","hint":"","created_at":"2026-01-05T09:00:00Z"}}
-{"access":{"account_id":"acct_a","password":"x"}}
+{"owner_key":{"id":"okey_1","account_id":"acct_a","name":"default","digest":"4c1029697ee358715d3a14a2add817c4b01651440de808371f78165ac90dc581","hint":"lk_…wxyz","created_at":"2026-01-05T09:00:00Z"}}
+{"access":{"account_id":"acct_a","password":"$argon2id$v=19$m=19456,t=2,p=1$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"}}
 {"plan":{"account_id":"acct_a","id":"plan_1","seq":1,"name":"pro","limit":5000,"period":"day","created_at":"2026-01-05T09:01:00Z","updated_at":"2026-01-05T09:01:00Z"}}
 {"user":{"account_id":"acct_a","id":1,"name":"Bob","email":"bob@example.com","created_at":"2026-02-01T10:00:00Z","updated_at":"2026-02-01T10:00:00Z"}}
-{"key":{"account_id":"acct_a","id":"key_1","seq":1,"name":"ci","user_id":1,"status":"active","digest":"2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683","hint":"","created_at":"2026-02-01T10:00:05Z","updated_at":"2026-02-01T10:00:05Z"}}
+{"key":{"account_id":"acct_a","id":"key_1","seq":1,"name":"ci","user_id":1,"status":"active","digest":"2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683","hint":"lk_…wxyz","created_at":"2026-02-01T10:00:05Z","updated_at":"2026-02-01T10:00:05Z"}}
 {"counter":{"account_id":"acct_a","user_id":1,"at":"2026-03-12T11:00:00Z","today":7,"usage":[{"meter":"requests","period":"day","start":"2026-03-12T00:00:00Z","used":7}]}}
 {"day":{"account_id":"acct_a","user_id":1,"date":"2026-03-12","allowed":0,"denied":2,"shared":{"allowed":7,"denied":0}}}
 {"day":{"account_id":"acct_a","key_id":"key_1","date":"2026-03-11","allowed":0,"denied":2}}
@@ -64,32 +64,51 @@ func TestForged(t *testing.T) {
 		"valid":                         {},
 		"a second access":               {`{"plan"`, `{"access":{"account_id":"acct_a"}}` + "\n" + `{"plan"`, "line 5: access: a second one"},
 		"a second owner's key":          {`{"access"`, strings.Replace(strings.Split(forgery, "\n")[1], "4c10", "4c11", 1) + "\n" + `{"access"`, "line 4: owner_key okey_1: a second one with this id"},
-		"an id with a zero byte":        {`"acct_a","name":"a"`, `"acct\u0000a","name":"a"`, "line 2: account: an id of letters and digits"},
+		"an id with a zero byte":        {`"acct_a","name":"a"`, `"acct\u0000a","name":"a"`, "line 2: account: the id must be 1 to 64 letters"},
 		"a long id":                     {`"key_1","seq"`, `"` + strings.Repeat("k", 65) + `","seq"`, "line 7: key kkk"},
 		"the id of a placeholder":       {`"key_1","seq"`, `"key_stub3","seq"`, "a plan or key has the id of a placeholder"},
 		"a large record":                {`"name":"Bob"`, `"name":"` + strings.Repeat("b", maxLine) + `"`, "line 6: a line of more than 262144 bytes"},
 		"a large last number":           {`"user":3`, `"user":9223372036854775807`, `the account "a" before: the numbers of last are from 0 to 9007199254740991`},
-		"a wrong key prefix":            {`"last"`, `"key_prefix":"lk_","last"`, "line 2: account: "},
+		"a long name":                   {`"name":"Bob"`, `"name":"` + strings.Repeat("b", 65100) + `"`, "line 6: user 1: name: Name must be at most 255"},
+		"a name with a bell":            {`"name":"ci"`, `"name":"\u0007"`, "line 7: key key_1: name: Name must not hold control"},
+		"a long email":                  {`bob@example.com`, strings.Repeat("b", 200_000) + `@example.com`, "line 6: user 1: email: Invalid email"},
+		"a look-alike email":            {`bob@example.com`, `ｂob@example.com`, "line 6: user 1: email: Email must be in its plain form"},
+		"an invisible email":            {`bob@example.com`, `b\u200bob@example.com`, "line 6: user 1: email:"},
+		"a long external id":            {`"name":"Bob"`, `"name":"Bob","external_id":"` + strings.Repeat("x", 200_000) + `"`, "line 6: user 1: external_id: External id must be at most 255"},
+		"many anchors":                  {`"name":"Bob"`, `"name":"Bob","anchors":[` + strings.Repeat(`{"start":"2026-01-01T00:00:00Z"},`, 99) + `{}]`, "line 6: user 1: anchors: A user has at most 32"},
+		"large metadata":                {`"name":"Bob"`, `"name":"Bob","metadata":{"a":"` + strings.Repeat("x", 4096) + `"}`, "line 6: user 1: metadata: Metadata must be at most 4 KiB"},
+		"a large plan":                  {`"name":"pro"`, `"name":"pro","features":[` + strings.Repeat(`"`+strings.Repeat("é", 250)+`",`, 40) + `""]`, "line 5: plan plan_1: features: A plan must be at most 16384 bytes"},
+		"a plan without a name":         {`"name":"pro"`, `"name":""`, "line 5: plan plan_1: name: Name is required"},
+		"a costly password":             {`m=19456,t=2`, `m=4294967295,t=2`, "line 4: access a: password: Password must be an argon2id hash with at most m=65536, t=3 and p=4"},
+		"a slow password":               {`m=19456,t=2`, `m=19456,t=4294967295`, "line 4: access a: password:"},
+		"80 prefixes":                   {`"last"`, `"key_prefixes":["` + strings.Repeat(`acme_","acm`, 80) + `e_"],"last"`, "line 2: account acct_a: key_prefix"},
+		"a wrong meter of the account":  {`"last"`, `"meters":["A"],"last"`, "line 2: account acct_a: meters: A meter is named"},
+		"500 meters of the account":     {`"last"`, `"meters":[` + strings.Repeat(`"a",`, 499) + `"a"],"last"`, "line 2: account acct_a: meters: An account has at most 64"},
+		"a counter in 9999":             {counted, at("9999-12-31T11:00:00Z", "9999-12-31T00:00:00Z"), "line 8: counter: it is of 9999-12-31T11:00:00Z, and times are before 2200"},
+		"a control in an endpoint":      {`"endpoint":"/a"`, `"endpoint":"\u001b[2J"`, "line 11: event: its texts must be UTF-8"},
+		"a wrong id in an event":        {`"key_id":"key_1","user_id":1,"endpoint"`, `"key_id":"k/1","user_id":1,"endpoint"`, "line 11: event: key_id must be 1 to 64 letters"},
+		"a long hint":                   {`"hint":"lk_…wxyz","created_at":"2026-02-01`, `"hint":"` + strings.Repeat("h", 99) + `…","created_at":"2026-02-01`, "line 7: key key_1: hint: Hint must be"},
+		"a wrong key prefix":            {`"last"`, `"key_prefix":"lk_abc_","last"`, "line 2: account acct_a: key_prefix"},
 		"a year after 9999 in UTC":      {`"2026-02-01T10:00:00Z"`, `"9999-12-31T23:59:59-23:00"`, "line 6: user: encode a record of the kind user"},
-		"a counter before 1970":         {counted, at("1969-03-12T11:00:00Z", "1969-03-12T00:00:00Z"), "line 8: the counter of user 1: at is 1970 or later"},
-		"a fraction of a second":        {counted, at("2026-03-12T11:00:00.5Z", "2026-03-12T00:00:00Z"), "line 8: the counter of user 1: at has no fractions"},
+		"a counter before 1970":         {counted, at("1969-03-12T11:00:00Z", "1969-03-12T00:00:00Z"), "line 8: the counter of user 1: at must be 1970 or later"},
+		"a fraction of a second":        {counted, at("2026-03-12T11:00:00.5Z", "2026-03-12T00:00:00Z"), "line 8: the counter of user 1: at must be in whole seconds"},
 		"a large usage":                 {`"used":7`, `"used":9223372036854775807`, "line 8: the counter of user 1: the usage of requests in the day must be from 1 to"},
-		"unsorted usage":                {requests, usage(1, "t") + "," + requests, "line 8: the counter of user 1: at has no fractions of a second, and usage is sorted"},
+		"unsorted usage":                {requests, usage(1, "t") + "," + requests, "line 8: the counter of user 1: at must be in whole seconds, and usage must be sorted"},
 		"a wrong name of a meter":       {requests, usage(1, "t-") + "," + requests, `line 8: the counter of user 1: "t-" cannot be the name`},
-		"many meters":                   {`"used":7}`, `"used":7},` + usage(32, "a") + "," + usage(31, "b") + "," + usage(2, "c"), "line 8: the counter of user 1: a counter has at most 64 meters"},
-		"an unused counter":             {counted + `,"used":7}]`, `"at":"1970-01-01T00:00:00Z","today":0,"usage":[]`, "line 8: the counter of user 1: an unused counter"},
+		"many meters":                   {`"used":7}`, `"used":7},` + usage(32, "a") + "," + usage(31, "b") + "," + usage(2, "c"), "line 8: the counter of user 1: a counter must have at most 64 meters"},
+		"an unused counter":             {counted + `,"used":7}]`, `"at":"1970-01-01T00:00:00Z","today":0,"usage":[]`, "line 8: the counter of user 1: a counter without usage"},
 		"no day of the counter":         {`"date":"2026-03-12"`, `"date":"2026-03-10"`, "user 1 before has no day 2026-03-12"},
-		"another number of today":       {`"shared":{"allowed":7`, `"shared":{"allowed":8`, "line 9: the day 2026-03-12 of user 1: it has allowed traffic of 8, and the counter has 7 as today"},
-		"a day after the counter":       {`"date":"2026-03-12"`, `"date":"2026-03-13"`, "line 9: the day 2026-03-13 of user 1: it has allowed traffic, and the counter has counted until 2026-03-12"},
-		"a day without a counter":       {`"allowed":0,"denied":2}}` + "\n" + `{"event"`, `"allowed":1,"denied":2}}` + "\n" + `{"event"`, "line 10: the day 2026-03-11 of key key_1: it has allowed traffic, and the counter has counted until 1970-01-01"},
-		"a day of a key that is shared": {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":2,"shared":{"allowed":0,"denied":1}`, "line 10: the day 2026-03-11 of key key_1: the day of a key has no shared traffic"},
+		"another number of today":       {`"shared":{"allowed":7`, `"shared":{"allowed":8`, "line 9: the day 2026-03-12 of user 1: its allowed traffic is 8, and must equal today of the counter, 7"},
+		"a day after the counter":       {`"date":"2026-03-12"`, `"date":"2026-03-13"`, "line 9: the day 2026-03-13 of user 1: it has allowed traffic, and the last day of the counter is 2026-03-12"},
+		"a day without a counter":       {`"allowed":0,"denied":2}}` + "\n" + `{"event"`, `"allowed":1,"denied":2}}` + "\n" + `{"event"`, "line 10: the day 2026-03-11 of key key_1: it has allowed traffic, and the last day of the counter is 1970-01-01"},
+		"a day of a key that is shared": {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":2,"shared":{"allowed":0,"denied":1}`, "line 10: the day 2026-03-11 of key key_1: the day of a key must have no shared traffic"},
 		"a day without traffic":         {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":0`, "line 10: the day 2026-03-11 of key key_1: a day without traffic"},
-		"an unknown reason":             {`"method":"GET"`, reason, `line 11: event: a denied request has one of the reasons [quota rate disabled expired], got "because"`},
-		"a reason of an allowed one":    {`"method":"GET"`, `"method":"GET","reason":"quota"`, "line 11: event: a denied request has one of the reasons"},
-		"a long endpoint":               {`"endpoint":"/a"`, `"endpoint":"` + strings.Repeat("a", 2049) + `"`, "line 11: event: it has a text of more than 2048 bytes"},
-		"a wrong meter of an event":     {`"cost":1`, `"cost":1,"costs":[{"meter":"A","cost":1}]`, "line 11: event: costs has at most 64 meters"},
-		"a negative cost":               {`"cost":1`, `"cost":-1`, "line 11: event: its costs are from 0 to 9007199254740991"},
-		"a negative cost on a meter":    {`"cost":1`, `"cost":1,"costs":[{"meter":"tokens","cost":-1}]`, "line 11: event: its costs are from 0 to"},
+		"an unknown reason":             {`"method":"GET"`, reason, `line 11: event: a denied request must have one of the reasons [quota rate disabled expired], an allowed one none; got "because"`},
+		"a reason of an allowed one":    {`"method":"GET"`, `"method":"GET","reason":"quota"`, "line 11: event: a denied request must have one of the reasons"},
+		"a long endpoint":               {`"endpoint":"/a"`, `"endpoint":"` + strings.Repeat("a", 257) + `"`, "line 11: event: its texts must be at most 256 bytes long"},
+		"a wrong meter of an event":     {`"cost":1`, `"cost":1,"costs":[{"meter":"A","cost":1}]`, "line 11: event: costs must have at most 64 meters"},
+		"a negative cost":               {`"cost":1`, `"cost":-1`, "line 11: event: its costs must be from 0 to 9007199254740991"},
+		"a negative cost on a meter":    {`"cost":1`, `"cost":1,"costs":[{"meter":"tokens","cost":-1}]`, "line 11: event: its costs must be from 0 to"},
 		"a long problem":                {`"name":"Bob"`, `"` + strings.Repeat("b", 9999) + `":1`, "bbb…"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,20 +7,24 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The check of a record looks for what a store cannot keep: such a record would fail the comparison at the end of an
-// import, or damage the store. It does not repeat the rules of the REST API: records that earlier versions have stored stay
-// valid.
+// The check of a record holds it against the rules of the REST API, and against what a store can keep: another record would fail
+// the comparison at the end of an import, or damage the store.
 
 // The bounds of records.
 const (
 	maxID     = 64            // bytes
 	maxNumber = core.MaxLimit // of usage, traffic, and resources: Redis computes with float64
-	maxText   = 2048          // bytes of a text of an event: the largest endpoint of a request
+	maxText   = 256           // bytes of a text of an event: the largest endpoint in a history
 )
+
+// latest is the latest time of a record. A time in the year 9999 has a window that ends in a year that RFC 3339 cannot write.
+var latest = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // isID reports whether a text can be the id of an account or resource. Stores use ids as parts of keys.
 func isID(id string) bool {
@@ -32,8 +36,11 @@ func isID(id string) bool {
 // counter returns the counter of a record. The user of the counter has the anchors.
 func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
 	c = core.Counter{At: r.At.Unix(), Today: r.Today, LastUsedAt: r.LastUsedAt, DeniedOmitted: r.DeniedOmitted}
+	if len(r.Usage) > (core.MaxMetersEver+1)*len(core.Periods()) {
+		return c, fmt.Errorf("a counter must have at most %d meters", core.MaxMetersEver)
+	}
 	if c.At < 0 || !isNumber(r.Today, r.DeniedOmitted) {
-		return c, fmt.Errorf("at is 1970 or later, and today and denied_omitted are from 0 to %d", int64(maxNumber))
+		return c, fmt.Errorf("at must be 1970 or later, and today and denied_omitted must be from 0 to %d", int64(maxNumber))
 	}
 	meters := 0
 	for _, u := range r.Usage {
@@ -44,7 +51,7 @@ func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
 			}
 			if t = c.Meter(u.Meter); t == nil {
 				if meters++; meters > core.MaxMetersEver {
-					return c, fmt.Errorf("a counter has at most %d meters", core.MaxMetersEver)
+					return c, fmt.Errorf("a counter must have at most %d meters", core.MaxMetersEver)
 				}
 				c.SetMeter(u.Meter, core.PeriodUsage{})
 				t = c.Meter(u.Meter)
@@ -72,9 +79,9 @@ func (r *Counter) check(anchors core.Anchors) error {
 	case err != nil:
 		return err
 	case c.Same(&core.Counter{}):
-		return errors.New("an unused counter has no record")
+		return errors.New("a counter without usage must have no record")
 	case !reflect.DeepEqual(newCounter(r.id(), &c, anchors), r):
-		return errors.New("at has no fractions of a second, and usage is sorted by meter, requests first, then by period")
+		return errors.New("at must be in whole seconds, and usage must be sorted by meter, requests first, then by period")
 	}
 	return nil
 }
@@ -92,15 +99,15 @@ func (d *Day) check(c *Counter) error {
 	last := core.DateOf(c.At)
 	switch {
 	case !isNumber(d.Allowed, d.Denied, d.Shared.Allowed, d.Shared.Denied):
-		return fmt.Errorf("its numbers are from 0 to %d", int64(maxNumber))
+		return fmt.Errorf("its numbers must be from 0 to %d", int64(maxNumber))
 	case d.CounterDay == core.CounterDay{Date: d.Date}:
-		return errors.New("a day without traffic has no record")
+		return errors.New("a day without traffic must have no record")
 	case d.KeyID != "" && d.Shared != core.Traffic{}:
-		return errors.New("the day of a key has no shared traffic")
+		return errors.New("the day of a key must have no shared traffic")
 	case d.Date > last && d.counted() != 0:
-		return fmt.Errorf("it has allowed traffic, and the counter has counted until %v", last)
+		return fmt.Errorf("it has allowed traffic, and the last day of the counter is %v", last)
 	case d.Date == last && d.counted() != c.Today:
-		return fmt.Errorf("it has allowed traffic of %d, and the counter has %d as today", d.counted(), c.Today)
+		return fmt.Errorf("its allowed traffic is %d, and must equal today of the counter, %d", d.counted(), c.Today)
 	}
 	return nil
 }
@@ -108,20 +115,29 @@ func (d *Day) check(c *Counter) error {
 // check returns an error unless a store can keep the event.
 func (e *Event) check() error {
 	texts := []string{e.Endpoint, e.Method, e.IP, e.KeyID}
-	if e.Adjustment != nil {
-		texts = append(texts, e.Adjustment.Reason, e.Adjustment.Meter)
+	if a := e.Adjustment; a != nil {
+		texts = append(texts, a.Reason)
+		if !core.IsMeterName(a.Meter) || !isNumber(max(a.Value, -a.Value)) || !slices.Contains(core.Periods(), a.Period) {
+			return fmt.Errorf("an adjustment must have the name of a meter, a period, and a value from %d to %d", -int64(maxNumber), int64(maxNumber))
+		}
 	}
 	switch {
+	case !isID(e.KeyID) && e.KeyID != "":
+		return errors.New("key_id must be 1 to 64 letters, digits, _ or -")
+	case e.UserID < 0 || e.UserID > maxNumber:
+		return fmt.Errorf("user_id must be from 0 to %d", int64(maxNumber))
+	case slices.ContainsFunc(texts, func(s string) bool { return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) }):
+		return errors.New("its texts must be UTF-8 without control characters")
 	case e.History != historyOfKey && e.History != historyOfUser:
-		return fmt.Errorf("history is %q or %q, got %.40q", historyOfKey, historyOfUser, e.History)
+		return fmt.Errorf("history must be %q or %q, got %.40q", historyOfKey, historyOfUser, e.History)
 	case e.Denied != (e.Reason != "") || e.Denied && !slices.Contains(core.Reasons(), e.Reason):
-		return fmt.Errorf("a denied request has one of the reasons %v, got %.40q", core.Reasons(), e.Reason)
+		return fmt.Errorf("a denied request must have one of the reasons %v, an allowed one none; got %.40q", core.Reasons(), e.Reason)
 	case slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
-		return fmt.Errorf("it has a text of more than %d bytes", maxText)
+		return fmt.Errorf("its texts must be at most %d bytes long", maxText)
 	case !isNumber(e.Cost) || slices.ContainsFunc(e.Costs, func(c core.MeterCost) bool { return !isNumber(c.Cost) }):
-		return fmt.Errorf("its costs are from 0 to %d", int64(maxNumber))
+		return fmt.Errorf("its costs must be from 0 to %d", int64(maxNumber))
 	case len(e.Costs) > core.MaxMetersEver || slices.ContainsFunc(e.Costs, func(c core.MeterCost) bool { return !core.IsMeterName(c.Meter) }):
-		return fmt.Errorf("costs has at most %d meters, with their names", core.MaxMetersEver)
+		return fmt.Errorf("costs must have at most %d meters, each with a valid name", core.MaxMetersEver)
 	}
 	return nil
 }

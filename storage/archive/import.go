@@ -43,12 +43,13 @@ type Report struct {
 	Events   int64    `json:"events"`   // that the target has kept; a store may bound its histories
 	SHA256   string   `json:"sha256"`   // of all imported records, in hexadecimal digits
 
-	Unchanged bool `json:"unchanged,omitempty"` // the target had all accounts, from an earlier import of the same records
+	Unchanged bool `json:"unchanged,omitempty"` // the target had all accounts from an earlier import of the same records; a restore has compared them again
 }
 
 // Import writes the records of a source to a store: accounts that the store does not have. It reads the source twice. The first pass
 // checks every record; an invalid archive is a [*Problems] or an [ErrDamaged], and nothing is written. The second pass
-// writes. At the end Import exports the written accounts and compares them with the source.
+// writes. At the end Import exports the written accounts and compares them with the source. With EmptyOnly it compares the
+// accounts of an earlier import of the same source again.
 //
 // While Import writes, and after an import that was interrupted, the accounts are marked with an incomplete
 // [core.AccountImport]: the service refuses them. The same import may be called again, and then finishes: accounts that are
@@ -59,7 +60,24 @@ func Import(ctx context.Context, to core.Importer, from Source, o ImportOptions)
 	if err != nil || o.DryRun {
 		return r, err
 	}
+	if r.Unchanged && o.EmptyOnly {
+		return r, compareAgain(ctx, to, from, o)
+	}
 	return Write(ctx, to, from, o, r.SHA256)
+}
+
+// compareAgain compares the accounts of an earlier restore with the source. A store that has served requests since then differs.
+func compareAgain(ctx context.Context, to core.Importer, from Source, o ImportOptions) error {
+	w := &writing{to: to, o: o.withDefaults(), digest: newDigest(), again: true}
+	f := newFilter(w.o, w, "compare")
+	err := from(ctx, f)
+	if err == nil {
+		_, err = w.compare(ctx, f)
+	}
+	if errors.Is(err, ErrDiffers) && !errors.Is(err, errNoRoom) {
+		return fmt.Errorf("%w: the store has changed since an earlier restore of this archive, and was left as it is. Restore into an empty store", err)
+	}
+	return err
 }
 
 // CheckArchive checks the records of a source without a target.
@@ -226,7 +244,8 @@ type writing struct {
 	mark   core.AccountImport // of the accounts that this run writes
 	digest *digest            // of the written records
 
-	accounts []*Account // that are written
+	again    bool       // writes nothing: the accounts are complete, and are compared
+	accounts []*Account // that are written, or compared again
 	account  *Account   // the present one; nil while the records of a complete account are skipped
 	created  bool
 	last     core.Numbers           // the largest numbers of the imported resources
@@ -249,10 +268,12 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 			return err
 		}
 	}
+	if w.account != nil || w.again {
+		w.digest.add(r.Kind, r.line)
+	}
 	if w.account == nil {
 		return nil
 	}
-	w.digest.add(r.Kind, r.line)
 	if r.Kind == KindAccount {
 		return nil
 	}
@@ -312,7 +333,9 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 		return err
 	}
 	if had != nil && had.Import != nil && had.Import.Complete {
-		w.account = nil
+		if w.account = nil; w.again {
+			w.accounts = append(w.accounts, a)
+		}
 		return nil
 	}
 	w.account, w.created, w.last = a, false, core.Numbers{}
@@ -469,6 +492,9 @@ func (w *writing) usage(ctx context.Context, batch []Record) error {
 // compare exports the written accounts and compares them with the source. It returns the number of events that the target
 // has kept.
 func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
+	if err := w.checkRoom(); err != nil { // the store may remove entries after they were compared
+		return 0, err
+	}
 	o := w.o
 	o.Account = ""
 	look := &lookUps{store: w.to, digest: newDigest()}
@@ -476,18 +502,21 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	f.first, f.since = written.first, written.since
 	look.group.SetLimit(workers)
 	for _, a := range w.accounts {
-		err := exportTo(ctx, w.to, ExportOptions{incomplete: true, Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
+		err := exportTo(ctx, w.to, ExportOptions{Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
 		if err != nil {
 			return 0, errors.Join(err, look.group.Wait())
 		}
 	}
-	if err := look.group.Wait(); err != nil {
+	if err := errors.Join(look.group.Wait(), w.checkRoom()); err != nil {
 		return 0, err
 	}
 	want, have := w.digest.count, look.digest.count
 	for _, kind := range Kinds() {
 		switch {
 		case w.digest.ofKind(kind) == look.digest.ofKind(kind):
+		case kind == KindEvent && o.EmptyOnly && have[kind] < want[kind] && !keepsNewest(w.to):
+			return 0, fmt.Errorf("%w: the store has kept %d of %d entries of the histories, because its disk or its max_history is too small: %s",
+				errNoRoom, have[kind], want[kind], makeRoom)
 		case kind == KindEvent && have[kind] <= want[kind] && dropsEvents(ctx, w.to, w.accounts):
 		case want[kind] != have[kind]:
 			return 0, fmt.Errorf("%w: %d records of the kind %s, not %d", ErrDiffers, have[kind], kind, want[kind])
@@ -497,6 +526,25 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	}
 	return have[KindEvent], nil
 }
+
+// checkRoom returns an error if the target of a restore will remove entries that it has.
+func (w *writing) checkRoom() error {
+	b, ok := w.to.(core.BoundedHistory)
+	if !ok || !w.o.EmptyOnly || w.digest.count[KindEvent] == 0 {
+		return nil
+	}
+	if n := b.HistoryExcess(); n > 0 {
+		return fmt.Errorf("%w: the histories take %d bytes more than its disk or its max_history has room for, and the store will remove the oldest: %s",
+			errNoRoom, n, makeRoom)
+	}
+	return nil
+}
+
+// errNoRoom means that the target lacks room for the histories.
+var errNoRoom = fmt.Errorf("%w, for lack of room", ErrDiffers)
+
+// makeRoom is the advice for a restore that cannot keep all histories.
+const makeRoom = "make room or raise max_history, and restore into a new directory"
 
 // lookUps is a sink that looks the written keys up by their values, and computes the digest of all records.
 type lookUps struct {
@@ -529,6 +577,12 @@ func (l *lookUps) Put(ctx context.Context, r Record) error {
 	return nil
 }
 
+// keepsNewest reports whether a store bounds the number of entries of each history, as its configuration says.
+func keepsNewest(s core.Store) bool {
+	c, ok := s.(core.CappedHistory)
+	return ok && c.HistoryCap() > 0
+}
+
 // dropsEvents reports whether a store drops entries before they expire.
 func dropsEvents(ctx context.Context, s core.Store, accounts []*Account) bool {
 	c, ok := s.(core.CappedHistory)
@@ -541,7 +595,12 @@ func dropsEvents(ctx context.Context, s core.Store, accounts []*Account) bool {
 
 // FromStore returns a source that exports a store.
 func FromStore(s core.Importer, o ExportOptions) Source {
-	return func(ctx context.Context, to Sink) error { return exportTo(ctx, s, o, to) }
+	return func(ctx context.Context, to Sink) error {
+		if err := checkComplete(ctx, s, o); err != nil {
+			return err
+		}
+		return exportTo(ctx, s, o, to)
+	}
 }
 
 // FromArchive returns a source that reads an archive, compressed or not. open opens it from the beginning.

@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -55,7 +56,7 @@ func (s *site) put(key string) (user int64) {
 			return err
 		}
 		user = u.ID
-		return tx.PutKey(&core.Key{AccountID: "acct_a", ID: key, Name: key, UserID: u.ID, Status: core.KeyActive, Digest: core.DigestOf(s.t.Name() + key), CreatedAt: noon})
+		return tx.PutKey(&core.Key{AccountID: "acct_a", ID: key, Name: key, Hint: "…", UserID: u.ID, Status: core.KeyActive, Digest: core.DigestOf(s.t.Name() + key), CreatedAt: noon})
 	})
 	return user
 }
@@ -64,10 +65,10 @@ func (s *site) put(key string) (user int64) {
 func (s *site) putManyKeys() {
 	s.t.Helper()
 	s.update(func(tx core.Tx) error {
-		err := tx.PutUser(&core.User{AccountID: "acct_a", CreatedAt: noon})
+		err := tx.PutUser(&core.User{AccountID: "acct_a", Name: "many", CreatedAt: noon})
 		for i := range 600 {
 			id := fmt.Sprintf("many_%d", i)
-			err = errors.Join(err, tx.PutKey(&core.Key{AccountID: "acct_a", ID: id, UserID: 6, Status: core.KeyActive, Digest: core.DigestOf(s.t.Name() + id), CreatedAt: noon}))
+			err = errors.Join(err, tx.PutKey(&core.Key{AccountID: "acct_a", ID: id, Name: id, Hint: "…", UserID: 6, Status: core.KeyActive, Digest: core.DigestOf(s.t.Name() + id), CreatedAt: noon}))
 		}
 		return err
 	})
@@ -133,7 +134,7 @@ func newSite(t *testing.T, n int, addresses []string) *site {
 	t.Helper()
 	s := &site{Store: openRedis(t, n, addresses...), t: t}
 	addAccount(t, s, "a")
-	_, err := s.UpdateAccess(t.Context(), "acct_a", func(a *core.Access) error { a.Password = "hash"; return nil })
+	_, err := s.UpdateAccess(t.Context(), "acct_a", func(a *core.Access) error { a.Password = passwordHash("hash"); return nil })
 	s.must(err)
 	s.update(func(tx core.Tx) error {
 		err := tx.PutPlan(&core.Plan{AccountID: "acct_a", ID: "plan_1", Name: "one", Limit: 100, Period: core.Month, CreatedAt: noon})
@@ -250,7 +251,7 @@ var changesAfter = map[string]func(*site){
 		})
 	},
 	"sign-in": func(s *site) {
-		_, err := s.UpdateAccess(context.Background(), "acct_a", func(a *core.Access) error { a.Password = "other"; return nil })
+		_, err := s.UpdateAccess(context.Background(), "acct_a", func(a *core.Access) error { a.Password = passwordHash("othe"); return nil })
 		s.must(err)
 	},
 	"account": func(s *site) {
@@ -258,7 +259,7 @@ var changesAfter = map[string]func(*site){
 		s.must(err)
 	},
 	"owner's key": func(s *site) {
-		s.must(s.CreateOwnerKey(context.Background(), &core.OwnerKey{ID: "okey_2", AccountID: "acct_a", Digest: core.DigestOf(s.t.Name() + "owner")}))
+		s.must(s.CreateOwnerKey(context.Background(), &core.OwnerKey{ID: "okey_2", AccountID: "acct_a", Name: "o", Hint: "…", Digest: core.DigestOf(s.t.Name() + "owner")}))
 		_, err := s.UpdateOwnerKey(context.Background(), "acct_a", "okey_a", func(k *core.OwnerKey) error { k.Name = "other"; return nil })
 		s.must(err)
 	},
@@ -501,4 +502,10 @@ func wantWhole(t *testing.T, s core.Importer, key string) int64 {
 		t.Errorf("%s has counted %d requests and %d tokens, with days %+v and %d requests in its history", key, used, tokens, days, listed)
 	}
 	return used
+}
+
+// passwordHash returns the hash of a password, with a salt of four letters.
+func passwordHash(salt string) string {
+	encoded := base64.RawStdEncoding.EncodeToString
+	return "$argon2id$v=19$m=19456,t=2,p=1$" + encoded([]byte(salt)) + "$" + encoded(make([]byte, 32))
 }

@@ -135,6 +135,9 @@ func everything(t tester, s core.Importer) (all whole) {
 			if total != len(entries) {
 				t.Errorf("history of %+v: got %d entries of %d", id, len(entries), total)
 			}
+			for i := range entries {
+				entries[i].Late = 0 // another one if the store has dropped the entry that made it late
+			}
 			a.Histories[ownerOf(id).String()] = entries
 		}
 		last, err := s.LastNumbers(ctx, acct.ID)

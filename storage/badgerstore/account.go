@@ -10,8 +10,8 @@ import (
 // Accounts and owner's keys are never deleted. Their numbers have no gaps, so the last number is also the total.
 
 // CreateAccount implements [core.Store].
-func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerKey) error {
-	return s.updateRegistry(func(r snapshot, w *writes) error {
+func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
+	return s.createInRegistry(ctx, a.ID, func(r snapshot, w *writes) error {
 		if taken, err := anyOf(r, accountNamePath(a.Name), accountIDPath(a.ID)); err != nil || taken {
 			return firstOf(err, core.ErrAccountExists)
 		}
@@ -82,9 +82,9 @@ func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, 
 }
 
 // UpdateAccount implements [core.Store].
-func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Account) error) (a *core.Account, err error) {
+func (s *Store) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (a *core.Account, err error) {
 	var refused error // the error of fn, returned unchanged
-	err = s.updateRegistry(func(r snapshot, w *writes) error {
+	err = s.updateRegistry(ctx, id, func(r snapshot, w *writes) error {
 		n, err := r.accountNumber(id)
 		if err != nil {
 			return err
@@ -110,8 +110,8 @@ func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Accoun
 }
 
 // CreateOwnerKey implements [core.Store].
-func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
-	return s.updateRegistry(func(r snapshot, w *writes) error {
+func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
+	return s.createInRegistry(ctx, k.AccountID, func(r snapshot, w *writes) error {
 		if _, err := r.accountNumber(k.AccountID); err != nil {
 			return err
 		}
@@ -175,9 +175,9 @@ func (s *Store) OwnerKeys(_ context.Context, account string, p core.Page) (list 
 }
 
 // UpdateOwnerKey implements [core.Store].
-func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
+func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
 	var refused error // the error of fn, returned unchanged
-	err = s.updateRegistry(func(r snapshot, w *writes) error {
+	err = s.updateRegistry(ctx, account, func(r snapshot, w *writes) error {
 		n, err := r.number(ownerKeyIDPath(account, id))
 		if err != nil || n == 0 {
 			return firstOf(err, core.ErrOwnerKeyNotFound)
@@ -200,15 +200,30 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 	return k, nil
 }
 
-// updateRegistry runs fn on a snapshot and stores the writes of fn. It changes accounts and owner's keys one
-// call at a time, because their names and digests are unique over all accounts.
-func (s *Store) updateRegistry(fn func(snapshot, *writes) error) error {
+// createInRegistry is [Store.updateRegistry] for a new account or owner's key. One call runs at a time: names and digests are unique over all
+// accounts.
+func (s *Store) createInRegistry(ctx context.Context, account string, fn func(snapshot, *writes) error) error {
+	return s.lockRegistry(ctx, fn, account, "") // in this order: a creation that waits for its account does not hold the lock of all
+}
+
+// updateRegistry runs fn on a snapshot and stores the writes of fn. The calls for one account run one at a time.
+func (s *Store) updateRegistry(ctx context.Context, account string, fn func(snapshot, *writes) error) error {
+	return s.lockRegistry(ctx, fn, account)
+}
+
+// lockRegistry is updateRegistry with the locks of the names.
+func (s *Store) lockRegistry(ctx context.Context, fn func(snapshot, *writes) error, names ...string) error {
 	if err := s.enterToChange(); err != nil {
 		return err
 	}
 	defer s.leave()
-	s.registryMu.Lock()
-	defer s.registryMu.Unlock()
+	for _, name := range names {
+		unlock, err := s.registry.Lock(ctx, name)
+		if err != nil {
+			return fault(err)
+		}
+		defer unlock()
+	}
 	return s.readEntered("", func(r snapshot) error {
 		w := newWrites()
 		if err := fn(r, w); err != nil {
@@ -271,9 +286,9 @@ func (r snapshot) access(account string) (*core.Access, error) {
 }
 
 // UpdateAccess implements [core.Store].
-func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
+func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
 	var refused error // the error of fn, returned unchanged
-	err = s.updateRegistry(func(r snapshot, w *writes) error {
+	err = s.updateRegistry(ctx, account, func(r snapshot, w *writes) error {
 		if ac, err = r.access(account); err != nil {
 			return err
 		}

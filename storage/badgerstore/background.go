@@ -164,8 +164,9 @@ func (s *Store) failOnDamage(err error) error {
 // tables. When a read has met an unreadable block, watch verifies all tables.
 func (s *Store) watch() {
 	err := s.db.Watch()
-	if n := table.Unreadable(); err == nil && s.unreadable.Load() != n {
-		if err = s.db.Verify(func(int) bool { return true }); err == nil {
+	if n := table.Unreadable(); (err == nil || isDamage(err)) && s.unreadable.Load() != n {
+		found := s.db.Verify(func(int) bool { return true }) // names the file
+		if err = firstOf(found, err); err == nil {
 			s.unreadable.Store(n)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,15 +132,17 @@ func TestUnreadableBlock(t *testing.T) {
 	s = openAlone(t, dir, quiet)
 	s.watch()
 	files, err := filepath.Glob(filepath.Join(dir, "*.sst"))
-	if err != nil || len(files) != 1 {
+	if err != nil || len(files) == 0 { // two, if the store was open for long enough
 		t.Fatalf("tables: got %v, %v", files, err)
 	}
-	info, err := os.Stat(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for part := range int64(8) {
-		changeByte(t, files[0], info.Size()*(part+1)/12)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for part := int64(0); part < 8 && info.Size() > 4096; part++ {
+			changeByte(t, file, info.Size()*(part+1)/12)
+		}
 	}
 	refused := 0
 	for _, id := range ids {
@@ -154,8 +157,9 @@ func TestUnreadableBlock(t *testing.T) {
 		t.Error("no read was refused: the test proves nothing")
 	}
 	s.watch()
-	if err := second(s.AccountByName(t.Context(), acct)); err == nil || !strings.Contains(err.Error(), filepath.Base(files[0])) {
-		t.Errorf("AccountByName: got error %v, want one that names %s", err, files[0])
+	err = second(s.AccountByName(t.Context(), acct))
+	if err == nil || !slices.ContainsFunc(files, func(f string) bool { return strings.Contains(err.Error(), filepath.Base(f)) }) {
+		t.Errorf("AccountByName: got error %v, want one that names one of %v", err, files)
 	}
 	if err := s.Close(); !isDamage(err) {
 		t.Errorf("Close: got error %v, want damage", err)

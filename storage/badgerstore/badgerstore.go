@@ -65,6 +65,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
@@ -128,8 +129,8 @@ type Store struct {
 	closing atomic.Bool  // Close was called: waiting methods end
 	closed  bool         // guarded by life
 
-	registryMu sync.Mutex // held while accounts and owner's keys are changed
-	writers    writers
+	registry keyedmutex.Mutex // by account: held while the account, its owner's keys or its access are changed; "" while one is created
+	writers  keyedmutex.Mutex // by account: held by a transaction from its first read to its last write
 
 	committing   sync.Mutex   // held during a commit of Badger
 	inFlight     inFlight     // what running operations still need of the event log

@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -415,8 +416,8 @@ func (r snapshot) exists(account string, of ref, keyID string) error {
 		}
 		return err
 	}
-	_, err := r.item(userPath(account, of.number))
-	if err == badger.ErrKeyNotFound {
+	err := r.view(userPath(account, of.number), func([]byte) error { return nil })
+	if errors.Is(err, badger.ErrKeyNotFound) {
 		return core.ErrUserNotFound
 	}
 	return err

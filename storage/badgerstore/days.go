@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -264,13 +265,9 @@ func dateIn(p path) core.Date {
 // archivedDay has the numbers of one day for all counters of a page.
 type archivedDay struct{ slots [pageSlots][dayNumbers]int64 }
 
-// read reads a day. The counters of the page have the kind.
-func (a *archivedDay) read(item *badger.Item, kind uint32) error {
-	*a = archivedDay{}
-	return item.Value(func(record []byte) error { return a.decode(record, kind) })
-}
-
+// decode decodes a day. The counters of the page have the kind.
 func (a *archivedDay) decode(record []byte, kind uint32) error {
+	*a = archivedDay{}
 	for r := (decoder{record}); len(r.rest) > 0; {
 		slot := r.rest[0]
 		r.skip(1, true)
@@ -319,34 +316,26 @@ func (r snapshot) eachArchived(page ref, first, last core.Date, fn func(core.Dat
 		}
 		return nil
 	}
-	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues = archivePrefix(page), false
-	before := table.Unreadable()
-	it := r.txn.NewIterator(o)
-	defer it.Close()
-	for it.Seek(archivePath(page, first)); it.Valid(); it.Next() {
-		date := dateIn(it.Item().Key())
+	return r.eachFrom(archivePrefix(page), archivePath(page, first), func(p path, record []byte) (bool, error) {
+		date := dateIn(p)
 		if date > last {
-			break
+			return false, nil
 		}
-		if err := a.read(it.Item(), page.kind); err != nil {
-			return err
+		if err := a.decode(record, page.kind); err != nil {
+			return false, err
 		}
 		fn(date, &a)
-	}
-	return table.ErrUnreadable(before)
+		return true, nil
+	})
 }
 
 // archived reads a day of a page, and reports whether the archive has the day.
 func (r snapshot) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
-	item, err := r.item(archivePath(page, date))
-	switch err {
-	case nil:
-		return true, a.read(item, page.kind)
-	case badger.ErrKeyNotFound:
+	err = r.view(archivePath(page, date), func(record []byte) error { return a.decode(record, page.kind) })
+	if errors.Is(err, badger.ErrKeyNotFound) {
 		return false, nil
 	}
-	return false, err
+	return err == nil, err
 }
 
 // archiveUpdate is a set of changes to the archive of a page.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -326,7 +325,7 @@ func TestArchiveInParts(t *testing.T) {
 	s := openAlone(t, dir, quiet)
 	var list []core.CounterDay
 	for date := today - core.DaysKept + 1; date < today; date++ {
-		most := core.Traffic{Allowed: math.MaxInt64, Denied: math.MaxInt64}
+		most := core.Traffic{Allowed: core.MaxLimit, Denied: core.MaxLimit}
 		list = append(list, core.CounterDay{Date: date, Traffic: most, Shared: most})
 	}
 	known(t, s, "key")

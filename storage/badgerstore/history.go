@@ -41,12 +41,32 @@ const maxMixed = 50_000
 
 // History implements [core.Store].
 func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p core.Page) (list []core.Entry, total int, err error) {
+	err = s.withHistory(of, since, func(h *history) (err error) {
+		list, err = h.page(p)
+		total = h.total()
+		return err
+	})
+	return list, total, err
+}
+
+// CountFrom implements [core.HistoryIndex].
+func (s *Store) CountFrom(_ context.Context, of core.CounterID, since, from time.Time) (n int, err error) {
+	err = s.withHistory(of, since, func(h *history) error {
+		first, err := h.firstLaterThan(from.Add(h.late - 1)) // with the time from, too
+		n = h.countFrom(first)
+		return err
+	})
+	return n, err
+}
+
+// withHistory finds the entries of a history after since, and calls fn. It does not call fn for a history that has never had an entry.
+func (s *Store) withHistory(of core.CounterID, since time.Time, fn func(*history) error) error {
 	t, err := s.stateOf(of)
 	if err != nil || t.entries == 0 {
-		return nil, 0, err
+		return err
 	}
 	if err := s.enter(); err != nil {
-		return nil, 0, err
+		return err
 	}
 	defer s.leave()
 	h := history{finder: eventFinder{s: s, counterState: &t, kind: kindKey}, late: t.late, since: since}
@@ -54,11 +74,25 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 		h.finder.kind = kindUser
 	}
 	if err := h.divide(); err != nil {
-		return nil, 0, fault(err)
+		return fault(err)
 	}
-	list, err = h.page(p)
-	return list, h.total(), fault(err)
+	return fault(fn(&h))
 }
+
+// NewestEntries implements [core.HistoryIndex].
+func (s *Store) NewestEntries(_ context.Context, ids []core.CounterID) ([]time.Time, error) {
+	newest := make([]time.Time, len(ids))
+	for i, id := range ids {
+		t, err := s.stateOf(id)
+		if err != nil {
+			return nil, err
+		}
+		newest[i] = t.newest.time()
+	}
+	return newest, nil
+}
+
+var _ core.HistoryIndex = (*Store)(nil)
 
 // history is one query of a history.
 type history struct {
@@ -77,13 +111,15 @@ func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error
 	if errors.Is(err, eventlog.ErrGone) {
 		return core.Entry{}, time.Time{}, nil
 	}
-	return v.Entry, v.At.Add(v.linkOf(h.finder.kind).late), err
+	v.Late = v.linkOf(h.finder.kind).late
+	return v.Entry, v.LatestSoFar(), err
 }
 
 // divide finds the entries that have not expired.
 func (h *history) divide() error {
 	first, err := h.firstLaterThan(h.since)
-	if err != nil {
+	if err != nil || h.late == 0 {
+		h.live = first
 		return err
 	}
 	if h.live, err = h.firstLaterThan(h.since.Add(h.late)); err != nil {
@@ -102,7 +138,7 @@ func (h *history) divide() error {
 	return nil
 }
 
-// firstLaterThan returns the number of the first entry that is later than t. Without such an entry it returns the number
+// firstLaterThan returns the number of the first entry whose time LatestSoFar is after t. Without such an entry it returns the number
 // of the next entry.
 func (h *history) firstLaterThan(t time.Time) (int64, error) {
 	var failed error
@@ -114,8 +150,13 @@ func (h *history) firstLaterThan(t time.Time) (int64, error) {
 	return int64(i) + 1, failed
 }
 
-// total returns the number of entries that have not expired.
-func (h *history) total() int { return int(h.finder.counterState.entries-h.live) + 1 + len(h.mixed) }
+// countFrom returns the number of entries from a number on that have not expired.
+func (h *history) countFrom(first int64) int {
+	i, _ := slices.BinarySearch(h.mixed, first)
+	return int(h.finder.counterState.entries-max(first, h.live)) + 1 + len(h.mixed) - i
+}
+
+func (h *history) total() int { return h.countFrom(1) }
 
 // page returns the entries on a page that have not expired, newest first.
 func (h *history) page(p core.Page) ([]core.Entry, error) {

@@ -170,6 +170,7 @@ func allUsers(account string) path { return at(kindSet).text(account).text("user
 func usersWithPlan(account, plan string) path {
 	return at(kindSet).text(account).text("plan").text(plan)
 }
+func anchoredUsers(account string) path     { return at(kindSet).text(account).text("anchored") }
 func usersOnPlan(account, plan string) path { return at(kindSet).text(account).text("on").text(plan) }
 func allPlans(account string) path          { return at(kindSet).text(account).text("plans") }
 
@@ -380,14 +381,7 @@ func (p *page) encode() []byte {
 
 // counterState reads a counter from its page, without the events after the page.
 func (r snapshot) counterState(of ref) (t counterState, err error) {
-	item, err := r.item(pagePath(of.page()))
-	if err == badger.ErrKeyNotFound {
-		return counterState{}, r.noPage(of.page())
-	}
-	if err != nil {
-		return counterState{}, err
-	}
-	err = item.Value(func(record []byte) error {
+	err = r.view(pagePath(of.page()), func(record []byte) error {
 		p, err := decodePage(record)
 		if err != nil {
 			return err
@@ -395,6 +389,9 @@ func (r snapshot) counterState(of ref) (t counterState, err error) {
 		t, err = decodeState(p[of.slot()])
 		return err
 	})
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return counterState{}, r.noPage(of.page())
+	}
 	return t, err
 }
 
@@ -447,7 +444,7 @@ func listPages(txn *table.Txn, add bool, pages ...ref) error {
 func (s *Store) listOldPages() error {
 	var pages []ref
 	err := s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(at(kindCounter), false, func(p path, _ []byte) (bool, error) {
+		return snapshot{txn}.each(at(kindCounter), func(p path, _ []byte) (bool, error) {
 			page, ok := pageOf(p)
 			if !ok {
 				return false, errRecord

@@ -129,7 +129,6 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 	s.clock.Store(s.now().Unix())
 	s.verified.Store(db.Verified())
 	s.SetMaxHistory(o.MaxHistory)
-	s.writers.seed = maphash.MakeSeed()
 	if err := s.recoverWithRoom(o); err != nil {
 		s.abort(err, func() {})
 		return nil, err
@@ -312,7 +311,7 @@ func (s *Store) checkSchema() (version int64, err error) {
 	}
 	empty := true
 	err = s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(nil, false, func(path, []byte) (bool, error) {
+		return snapshot{txn}.each(nil, func(path, []byte) (bool, error) {
 			empty = false
 			return false, nil
 		})
@@ -423,7 +422,7 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 		if err != nil {
 			return err
 		}
-		return r.each(at(kindSegment), true, func(p path, record []byte) (bool, error) {
+		return r.each(at(kindSegment), func(p path, record []byte) (bool, error) {
 			base := (&decoder{p[1:]}).uint64()
 			k, err := decodeKeep(record, s.clock.Load())
 			if err != nil {

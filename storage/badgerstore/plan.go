@@ -18,14 +18,18 @@ func (s *Store) Plan(_ context.Context, account, id string) (p *core.Plan, err e
 // Plans implements [core.Store].
 func (s *Store) Plans(_ context.Context, account string, p core.Page) (list []*core.Plan, total int, err error) {
 	err = s.read(account, func(r snapshot) error {
-		numbers, n, err := r.page(allPlans(account), p)
-		if err != nil {
-			return err
-		}
-		total = n
-		list, err = listed[core.Plan](r, numbers, func(seq int64) path { return planPath(account, seq) })
+		list, total, err = r.plans(account, p)
 		return err
 	})
+	return list, total, err
+}
+
+// plans returns a page of the plans of an account, and their total.
+func (r snapshot) plans(account string, p core.Page) (list []*core.Plan, total int, err error) {
+	numbers, total, err := r.page(allPlans(account), p)
+	if err == nil {
+		list, err = listed[core.Plan](r, numbers, func(seq int64) path { return planPath(account, seq) })
+	}
 	return list, total, err
 }
 
@@ -44,8 +48,11 @@ func (t *tx) Plan(id string) (*core.Plan, error) {
 	return p, fault(err)
 }
 
-// CountPlans implements [core.Tx].
-func (t *tx) CountPlans() (int, error) { return t.count(allPlans(t.account)) }
+// Plans implements [core.Tx].
+func (t *tx) Plans(p core.Page) ([]*core.Plan, int, error) {
+	list, total, err := t.before.plans(t.account, p)
+	return list, total, fault(err)
+}
 
 // PutPlan implements [core.Tx].
 func (t *tx) PutPlan(p *core.Plan) error {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
@@ -92,6 +93,9 @@ func (r *redo) done() { r.s.inFlight.end(r.since) }
 
 // part writes w to the event log, as one part or several.
 func (r *redo) part(w *writes) error {
+	if w.err != nil {
+		return w.err
+	}
 	for _, part := range w.split() {
 		position, err := r.s.appendAndWait(func(b []byte, _ int64) []byte { return part.encode(append(b, recordPart)) })
 		if err != nil {
@@ -119,6 +123,9 @@ func (s *Store) appendAndWait(encode func(b []byte, position int64) []byte) (pos
 // and writes it as soon as it can.
 func (r *redo) commit(account string, w *writes) error {
 	s := r.s
+	if w.err != nil {
+		return w.err
+	}
 	if !w.fit() || len(r.parts) > 0 {
 		if err := r.part(w); err != nil {
 			return fault(err)
@@ -272,12 +279,19 @@ const (
 	maxWriteBytes = 512 << 10
 )
 
+// The largest path and value of one record. Badger refuses keys of more than 65,000 bytes, and appends its version to a path.
+const (
+	maxPathBytes  = 64_000
+	maxValueBytes = 256 << 10
+)
+
 // writes are the changes of a transaction. Deleting a counter is a separate kind of write, because a counter shares its
 // page with others.
 type writes struct {
 	byPath map[string]write
 	pages  map[string]bool // the pages that counters are deleted from
 	bytes  int
+	err    error // a record that Badger could not apply; it must not get into the event log, which is replayed at each start
 }
 
 type write struct {
@@ -294,6 +308,9 @@ func (w *writes) put(p path, value []byte) { w.add(p, write{value: value}) }
 func (w *writes) drop(of ref) { w.add(droppedPath(of), write{drop: true}) }
 
 func (w *writes) add(p path, one write) {
+	if len(p) > maxPathBytes || len(one.value) > maxValueBytes {
+		w.err = &core.Error{Code: core.CodeInternal, Message: fmt.Sprintf("A record of %d bytes with a key of %d bytes does not fit into the database (%q…)", len(one.value), len(p), p[:1])}
+	}
 	w.byPath[string(p)] = one
 	w.bytes += len(p) + len(one.value)
 	if last := len(p) - 1; one.drop && last >= 0 {
@@ -319,7 +336,7 @@ func (w *writes) split() []*writes {
 	var parts []*writes
 	last := newWrites()
 	for _, p := range slices.Sorted(maps.Keys(w.byPath)) { // sorting keeps the counters of a page together
-		if !last.fit() || len(parts) == 0 {
+		if !last.fit() || last.bytes+len(w.byPath[p].value) > maxWriteBytes || len(parts) == 0 {
 			last = newWrites()
 			parts = append(parts, last)
 		}

@@ -288,7 +288,7 @@ func cutHistories(db *table.DB, log *eventlog.RepairPlan, used int64) (next int6
 
 // findCut finds the counters whose last events are cut off, and the highest position in the database.
 func (h *historyCutter) findCut(all snapshot) error {
-	err := all.each(at(kindCounter), true, func(p path, value []byte) (bool, error) {
+	err := all.each(at(kindCounter), func(p path, value []byte) (bool, error) {
 		page, ok := pageOf(p)
 		pg, err := decodePage(value)
 		if !ok || err != nil {
@@ -313,7 +313,7 @@ func (h *historyCutter) findCut(all snapshot) error {
 		h.used = max(h.used, position+1)
 		return true, err
 	}
-	return firstOf(err, all.each(at(kindRequestID), true, use))
+	return firstOf(err, all.each(at(kindRequestID), use))
 }
 
 // addKept reads a kept record. It stores the last kept event of each counter in last.

@@ -349,7 +349,7 @@ func (s *Store) raiseNumbers(highest map[ref]int64) error {
 func (s *Store) keepDays() error {
 	w := newWrites()
 	err := s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(at(kindDay), true, func(p path, value []byte) (bool, error) {
+		return snapshot{txn}.each(at(kindDay), func(p path, value []byte) (bool, error) {
 			w.put(p, slices.Clone(value))
 			if w.fit() {
 				return true, nil
@@ -379,7 +379,7 @@ func journalPath(stripe, chunk int64) path { return at(kindJournal).number(strip
 func (s *Store) applyJournals() error {
 	chunks := map[int64][]int64{}
 	err := s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(at(kindJournal), false, func(p path, _ []byte) (bool, error) {
+		return snapshot{txn}.each(at(kindJournal), func(p path, _ []byte) (bool, error) {
 			r := decoder{p[1:]}
 			stripe, chunk := int64(r.uint64()), int64(r.uint64())
 			chunks[stripe] = append(chunks[stripe], chunk)

@@ -67,6 +67,29 @@ func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
 	return s.retention.removedEarly.Load(), nil
 }
 
+// HistoryExcess implements [core.BoundedHistory]: by how much the segments exceed max_history, or the free space falls short. Expired
+// segments at the start of the log do not count: they go first, after the next checkpoint.
+func (s *Store) HistoryExcess() int64 {
+	removable, bytes, segments, now := int64(0), int64(0), 0, s.now().Unix()
+	for _, g := range s.events.Segments() {
+		if size := g.End - g.Base; segments == 0 && g.Until < now {
+			removable += size
+		} else {
+			bytes, segments = bytes+size, segments+1
+		}
+	}
+	if segments < 2 {
+		return 0 // the segment that is being written stays
+	}
+	excess := bytes - s.retention.maxBytes.Load()
+	if free, err := s.freeSpace(); err == nil {
+		excess = max(excess, s.wantedFree()-removable-int64(min(free, math.MaxInt64)))
+	}
+	return excess
+}
+
+var _ core.BoundedHistory = (*Store)(nil)
+
 // expire removes the segments whose retention is over at a time, and the stored retention of removed segments of
 // format 1.
 func (s *Store) expire(now time.Time) error {
@@ -98,10 +121,13 @@ func (s *Store) trim(now time.Time) error {
 	return err
 }
 
+// wantedFree returns below how many free bytes the store removes history: min_free plus a quarter.
+func (s *Store) wantedFree() int64 { return s.reserve.MinFree() + s.reserve.Slack() }
+
 // makeSpace removes the snapshot, the checkpoint copy and then the oldest segments when the free space of the disk is less than
-// min_free plus a quarter. It returns the free bytes afterwards. The reserve counts as free.
+// wantedFree. It returns the free bytes afterwards. The reserve counts as free.
 func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
-	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
+	wanted := uint64(s.wantedFree())
 	n, err := free()
 	if err != nil || n >= wanted {
 		return n, err
@@ -220,7 +246,7 @@ func (s *Store) removeIf(prefix path, pause func(time.Duration) bool, expired fu
 		var old []path
 		next, seen := path(nil), 0
 		err := s.db.View(func(txn *badger.Txn) error {
-			return snapshot{txn}.eachFrom(prefix, from, true, func(p path, value []byte) (bool, error) {
+			return snapshot{txn}.eachFrom(prefix, from, func(p path, value []byte) (bool, error) {
 				if seen++; seen > sweepBatch {
 					next = append(next, p...)
 					return false, nil

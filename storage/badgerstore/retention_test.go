@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
@@ -27,6 +28,49 @@ func mustTrim(t *testing.T, s *Store, now time.Time) {
 	if err := s.trim(now); err != nil {
 		t.Fatalf("trim: %v", err)
 	}
+}
+
+// A restore that would lose the oldest histories to max_history soon after fails, and says so. Segments with keys alone are no history.
+func TestRestoreBeyondMaxHistory(t *testing.T) {
+	from := openAlone(t, t.TempDir(), quiet)
+	service := core.NewService(from, core.Config{})
+	a, _, _, err := service.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, _ := service.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("free"), Unlimited: true})
+	user, err := service.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("u"), PlanID: core.Some(plan.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := service.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &user.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	validate := func(n int) {
+		for range n {
+			if _, err := service.Validate(t.Context(), a.ID, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	restore := func(most int64, want error) {
+		to := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, segmentSize: 4 << 10, MaxHistory: most})
+		_, err := archive.Import(t.Context(), to, archive.FromStore(from, archive.ExportOptions{}), archive.ImportOptions{EmptyOnly: true, Retention: time.Hour})
+		if !errors.Is(err, want) || want != nil && !strings.Contains(err.Error(), "raise max_history") {
+			t.Errorf("a max_history of %d bytes: got %v, want %v", most, err, want)
+		}
+	}
+	validate(100)
+	for range 500 {
+		if _, _, err := service.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &user.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restore(64<<10, nil)
+	validate(3000)
+	restore(64<<10, archive.ErrDiffers)
+	restore(32<<20, nil)
 }
 
 // entriesOf returns the number of entries of a history.

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -19,30 +17,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// writers are the locks of accounts. A transaction holds the lock of its account from its first read to its last write.
-// Two accounts may share a lock.
-type writers struct {
-	seed  maphash.Seed
-	locks [stripes]sync.Mutex
-}
-
-// stripes is the number of locks.
-const stripes = 64
-
-// stripe returns the index of the lock of an account.
-func (w *writers) stripe(account string) int {
-	return int(maphash.String(w.seed, account) % stripes)
-}
-
 // Update implements [core.Store].
-func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
+func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	if err := s.enterToChange(); err != nil {
 		return err
 	}
 	defer s.leave()
-	lock := &s.writers.locks[s.writers.stripe(account)]
-	lock.Lock()
-	defer lock.Unlock()
+	unlock, err := s.writers.Lock(ctx, account)
+	if err != nil {
+		return fault(err)
+	}
+	defer unlock()
 	txn, err := s.begin(account)
 	if err != nil {
 		return err
@@ -310,23 +295,29 @@ var _ core.Tx = (*tx)(nil)
 type snapshot struct{ txn *badger.Txn }
 
 // get returns the value at a path, nil without a record. An empty value is not nil.
-func (r snapshot) get(p path) ([]byte, error) {
-	item, err := r.item(p)
+func (r snapshot) get(p path) (value []byte, err error) {
+	err = r.view(p, func(record []byte) error {
+		value = append(make([]byte, 0, len(record)), record...)
+		return nil
+	})
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return item.ValueCopy(make([]byte, 0, item.ValueSize()))
+	return value, err
 }
 
-// item reads a record, or returns badger.ErrKeyNotFound. Badger also reports an unreadable block as a missing key; item
-// returns an error then.
-func (r snapshot) item(p path) (*badger.Item, error) {
+// view calls fn with a record, or returns badger.ErrKeyNotFound. fn must not keep its argument. Badger also reports an unreadable block as a
+// missing key; view returns an error then.
+func (r snapshot) view(p path, fn func(record []byte) error) error {
 	before := table.Unreadable()
-	item, err := r.txn.Get(p)
-	return item, firstOf(table.ErrUnreadable(before), err)
+	err := table.Guard(func() error {
+		item, err := r.txn.Get(p)
+		if err != nil {
+			return err
+		}
+		return item.Value(fn)
+	})
+	return firstOf(table.ErrUnreadable(before), err)
 }
 
 // number returns the number at a path, 0 without a record.
@@ -345,28 +336,32 @@ func (r snapshot) index(base path) (*rankset.Set, error) {
 
 // each calls fn with every path that begins with prefix, in ascending order, until fn returns false. fn must not keep
 // its arguments.
-func (r snapshot) each(prefix path, values bool, fn func(p path, value []byte) (bool, error)) error {
-	return r.eachFrom(prefix, prefix, values, fn)
+func (r snapshot) each(prefix path, fn func(p path, value []byte) (bool, error)) error {
+	return r.eachFrom(prefix, prefix, fn)
 }
 
-// eachFrom is each, but begins at the path from.
-func (r snapshot) eachFrom(prefix, from path, values bool, fn func(p path, value []byte) (bool, error)) error {
+// eachFrom is each, but begins at the path from. It prefetches nothing: Badger does that in a goroutine of its own, where a panic ends the
+// process.
+func (r snapshot) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues = prefix, values
+	o.Prefix, o.PrefetchValues = prefix, false
 	before := table.Unreadable()
-	it := r.txn.NewIterator(o)
-	defer it.Close()
-	for it.Seek(from); it.Valid(); it.Next() {
-		var more bool
-		err := it.Item().Value(func(value []byte) (err error) {
-			more, err = fn(it.Item().Key(), value)
-			return err
-		})
-		if err != nil || !more {
-			return err
+	err := table.Guard(func() error {
+		it := r.txn.NewIterator(o)
+		defer it.Close()
+		more := true
+		for it.Seek(from); more && it.Valid(); it.Next() {
+			err := it.Item().Value(func(value []byte) (err error) {
+				more, err = fn(it.Item().Key(), value)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
-	}
-	return table.ErrUnreadable(before)
+		return nil
+	})
+	return firstOf(err, table.ErrUnreadable(before))
 }
 
 // read runs fn on a snapshot with all answered transactions of an account. No transaction of the account is half

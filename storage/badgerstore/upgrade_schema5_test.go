@@ -161,7 +161,7 @@ func TestSchema5(t *testing.T) {
 func expiringDays(t *testing.T, s *Store) (n int) {
 	t.Helper()
 	err := s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(at(kindDay), false, func(p path, _ []byte) (bool, error) {
+		return snapshot{txn}.each(at(kindDay), func(p path, _ []byte) (bool, error) {
 			item, err := txn.Get(p)
 			if err == nil && item.ExpiresAt() > 0 {
 				n++

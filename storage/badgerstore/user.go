@@ -42,6 +42,8 @@ func userIndex(account string, f core.UserFilter) path {
 		return usersWithPlan(account, f.PlanID)
 	case f.OnPlan != "":
 		return usersOnPlan(account, f.OnPlan)
+	case f.Anchored:
+		return anchoredUsers(account)
 	}
 	return allUsers(account)
 }

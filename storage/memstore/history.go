@@ -2,6 +2,8 @@ package memstore
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -10,22 +12,57 @@ import (
 // History implements [core.Store].
 func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p core.Page) (list []core.Entry, total int, err error) {
 	err = s.locked(func() error {
-		var newest []core.Entry
-		entries := s.histories[canonical(of)]
-		for i := len(entries) - 1; i >= 0; i-- {
-			if entries[i].At.After(since) {
-				newest = append(newest, entries[i])
+		for _, e := range slices.Backward(s.histories[canonical(of)]) {
+			if !e.At.After(since) {
+				continue
+			}
+			if total++; total > p.Offset() && len(list) < p.Size {
+				list = append(list, e)
 			}
 		}
-		list, total = page(newest, p, func(e core.Entry) core.Entry { return e }), len(newest)
 		return nil
 	})
 	return list, total, err
 }
 
+// NewestEntries implements [core.HistoryIndex].
+func (s *Store) NewestEntries(_ context.Context, ids []core.CounterID) (newest []time.Time, err error) {
+	newest = make([]time.Time, len(ids))
+	err = s.locked(func() error {
+		for i, id := range ids {
+			for _, e := range s.histories[id] {
+				if e.At.After(newest[i]) {
+					newest[i] = e.At
+				}
+			}
+		}
+		return nil
+	})
+	return newest, err
+}
+
+// CountFrom implements [core.HistoryIndex].
+func (s *Store) CountFrom(_ context.Context, of core.CounterID, since, from time.Time) (n int, err error) {
+	err = s.locked(func() error {
+		for _, e := range slices.Backward(s.histories[canonical(of)]) {
+			if e.At.Before(from) || !e.At.After(since) {
+				break
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+var _ core.HistoryIndex = (*Store)(nil)
+
 // appendEntry appends the entry of a request to the histories of its key and user. The reason is "" unless it is denied.
 func (s *Store) appendEntry(c *core.Consumption, reason core.Reason) {
 	e := c.Entry
+	for _, text := range []*string{&e.Endpoint, &e.Method, &e.IP} {
+		*text = strings.Clone(*text) // it may be a part of a long body
+	}
 	e.At, e.Denied, e.Reason, e.Adjustment = normalTime(e.At), reason != "", reason, c.Adjustment
 	for _, of := range []core.CounterID{
 		{Account: c.Account, KeyID: c.KeyID},
@@ -34,6 +71,16 @@ func (s *Store) appendEntry(c *core.Consumption, reason core.Reason) {
 		if of.KeyID == "" && of.UserID == 0 {
 			continue
 		}
-		s.histories[of] = append(s.histories[of], e)
+		s.addEntry(of, e)
 	}
+}
+
+// addEntry appends an entry to a history.
+func (s *Store) addEntry(of core.CounterID, e core.Entry) {
+	list := s.histories[of]
+	e.Late = 0
+	if n := len(list); n > 0 {
+		e.Late = max(0, list[n-1].LatestSoFar().Sub(e.At))
+	}
+	s.histories[of] = append(list, e)
 }

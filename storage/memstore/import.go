@@ -29,7 +29,7 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, replace b
 		}
 		for _, e := range entries {
 			e.At = normalTime(e.At)
-			s.histories[of] = append(s.histories[of], e)
+			s.addEntry(of, e)
 		}
 		return nil
 	})

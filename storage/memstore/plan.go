@@ -21,12 +21,16 @@ func (s *Store) Plan(_ context.Context, account, id string) (pl *core.Plan, err 
 // Plans implements [core.Store].
 func (s *Store) Plans(_ context.Context, account string, p core.Page) (list []*core.Plan, total int, err error) {
 	err = s.locked(func() error {
-		bySeq := func(a, b *core.Plan) int { return cmp.Compare(a.Seq, b.Seq) }
-		all := slices.SortedFunc(maps.Values(s.of(account).plans), bySeq)
-		list, total = page(all, p, copyPlan), len(all)
+		list, total = s.of(account).listPlans(p)
 		return nil
 	})
 	return list, total, err
+}
+
+// listPlans returns a page of the plans by Seq, and their total.
+func (r *resources) listPlans(p core.Page) (list []*core.Plan, total int) {
+	all := slices.SortedFunc(maps.Values(r.plans), func(a, b *core.Plan) int { return cmp.Compare(a.Seq, b.Seq) })
+	return page(all, p, copyPlan), len(all)
 }
 
 func (r *resources) plan(id string) (*core.Plan, error) {

@@ -25,8 +25,11 @@ func (t *tx) CountUsers(f core.UserFilter) (int, error) { return len(t.before.ma
 // CountKeys implements [core.Tx].
 func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return len(t.before.matchingKeys(f)), nil }
 
-// CountPlans implements [core.Tx].
-func (t *tx) CountPlans() (int, error) { return len(t.before.plans), nil }
+// Plans implements [core.Tx].
+func (t *tx) Plans(p core.Page) ([]*core.Plan, int, error) {
+	list, total := t.before.listPlans(p)
+	return list, total, nil
+}
 
 // assign gives a new resource the number after last. It marks the number of another resource as used.
 func assign(last, number *int64) {

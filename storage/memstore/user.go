@@ -69,6 +69,8 @@ func userMatches(u *core.User, f core.UserFilter, holders map[int64]bool) bool {
 		return u.PlanID == f.PlanID
 	case f.OnPlan != "":
 		return u.PlanID == f.OnPlan || holders[u.ID]
+	case f.Anchored:
+		return len(u.Anchors) > 0
 	}
 	return true
 }

@@ -92,3 +92,28 @@ func TestHealthWrites(t *testing.T) {
 		until(t, c.name+": the health", func() bool { return s.Health(t.Context()) == nil })
 	}
 }
+
+// A master of a Cluster that only answers reads makes a node not ready, whichever slots it has. The error and the log name the master.
+// A failure means that requests to its slots get 503 while a load balancer sends them.
+func TestHealthWritesOnCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	o, log := logging(c.Addrs()...)
+	s := openFaulty(t, o)
+	for _, slot := range []int{0, 8191, 16383} {
+		master := c.MasterOf(slot)
+		for _, config := range [][3]string{{"maxmemory", "1", "0"}, {"min-replicas-to-write", "2", "0"}} {
+			until(t, "the health", func() bool { return s.Health(t.Context()) == nil })
+			master.Do(t, "CONFIG", "SET", config[0], config[1])
+			until(t, config[0]+": an error that names "+master.Addr(), func() bool {
+				err := s.Health(t.Context())
+				return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), master.Addr())
+			})
+			master.Do(t, "CONFIG", "SET", config[0], config[2])
+		}
+		until(t, "the health", func() bool { return s.Health(t.Context()) == nil })
+		if n := log.count("redis takes no writes", "address="+master.Addr()); n < 2 {
+			t.Errorf("%d log lines name %s, want one for each of 2 faults", n, master.Addr())
+		}
+	}
+}

@@ -100,10 +100,12 @@ func (s *Store) readHistoryOf(ctx context.Context, at location, since time.Time,
 	return entries, int(number(all[0])), nil
 }
 
-// The first byte of an entry: 0 for allowed, 1 + the index in [core.Reasons] for denied, 5 for an adjustment. See shared.lua.
+// The first byte of an entry: 0 for allowed, 1 + the index in [core.Reasons] for denied, 5 for an adjustment; plus markLate if an older entry of
+// the history is later. See shared.lua.
 const (
 	markAllowed    byte = 0
 	markAdjustment byte = 5
+	markLate       byte = 64
 )
 
 // markOf returns the first byte of the entry of a denied request.
@@ -153,12 +155,18 @@ func decodeAdjustment(r *record.Reader) *core.Adjustment {
 func decodeEntry(b string) (e core.Entry, err error) {
 	r := record.NewReader([]byte(b))
 	mark := byte(r.Uint(1))
+	late := mark >= markLate
+	mark %= markLate
 	if reasons := core.Reasons(); mark > 0 && int(mark) <= len(reasons) {
 		e.Denied, e.Reason = true, reasons[mark-1]
 	}
 	s, ns := r.Uint(5), r.Uint(4)
 	e.At = time.Unix(int64(s), int64(ns)).UTC()
 	r.Uint(4) // hour until which it is kept
+	if late {
+		s, ns := r.Uint(5), r.Uint(4)
+		e.Late = time.Unix(int64(s), int64(ns)).Sub(e.At)
+	}
 	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
 	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
 	if mark == markAdjustment {

@@ -108,17 +108,17 @@ func (t *tx) hasManyKeys(user int64) (bool, error) {
 
 // loadKeys reads up to keysPerStep keys of a user.
 func (t *tx) loadKeys(user int64) error {
-	ids, err := t.indexIDs(t.slot.keys(core.KeyFilter{UserID: user}), keysPerStep-1)
+	ids, err := t.indexIDs(t.slot.keys(core.KeyFilter{UserID: user}), 0, keysPerStep-1)
 	if err != nil {
 		return err
 	}
 	return t.loadEach(ids)
 }
 
-// indexIDs returns the ids at positions 0 to last of an index; all for -1. It is nil only on error.
-func (t *tx) indexIDs(index string, last int) ([]string, error) {
+// indexIDs returns the ids at positions first to last of an index; to its end for -1. It is nil only on error.
+func (t *tx) indexIDs(index string, first, last int) ([]string, error) {
 	b := newBatch(t.slot)
-	b.add("ZRANGE", index, "0", strconv.Itoa(last))
+	b.add("ZRANGE", index, strconv.Itoa(first), strconv.Itoa(last))
 	answers := t.readBatch(b)
 	if answers == nil {
 		return nil, t.readErr

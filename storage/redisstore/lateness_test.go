@@ -305,3 +305,24 @@ func TestHistoryTTLWithClockAhead(t *testing.T) {
 		}
 	}
 }
+
+// Entries keep their lateness when the entry that has made them late is dropped: else they would move in a list, and be listed again.
+func TestLatenessStays(t *testing.T) {
+	c := newClockTest(t, 64)
+	k, ahead := &c.keys[0], c.now.Add(20*time.Second)
+	c.count(k, ahead, core.MaxLimit)
+	for i := range 200 {
+		c.count(k, c.now.Add(time.Duration(i)*time.Millisecond), core.MaxLimit)
+	}
+	for _, of := range []core.CounterID{{Account: c.account, KeyID: k.ID}, {Account: c.account, UserID: k.UserID}} {
+		list, _, err := c.s.History(t.Context(), of, time.Time{}, core.Page{Number: 1, Size: 300})
+		if err != nil || len(list) == 0 || len(list) > 199 {
+			t.Fatalf("%+v: got %d entries, %v; want fewer than were counted", of, len(list), err)
+		}
+		for _, e := range list {
+			if !e.LatestSoFar().Equal(ahead) {
+				t.Errorf("%+v: the entry of %v is %v late, want %v", of, e.At, e.Late, ahead.Sub(e.At))
+			}
+		}
+	}
+}

@@ -20,7 +20,6 @@ import (
 //	{registry}owners:<account>         list: digests of the account's owner's keys in order of creation
 //	{registry}owner-ids:<account>      hash: id of an owner's key to its digest
 //	{registry}access                   hash: id of an account to its sign-in data, JSON
-//	{registry}probe                    time of the last test write of a node (stats.go)
 //	{registry}snapshots                open snapshots of accounts, as in the slot of an account
 //	{registry}before:<account>         before images for the snapshot of an account, as in the slot of an account
 //
@@ -47,6 +46,8 @@ import (
 //	{<account>/<user>}zh  zh:<seq>     histories that were deleted since the instant of the snapshot
 //
 //	{m<n>}mark                         hash that detects lost data on a master (mark.go)
+//	{m<n>}mark:beats                   list: the last times at which a node checked the master
+//	{m<n>}mark:probe                   time of the last test write of a node to the master (stats.go)
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
@@ -112,6 +113,8 @@ func (n keySlot) users(f core.UserFilter) string {
 		return string(n) + "users:p" + f.PlanID
 	case f.OnPlan != "":
 		return string(n) + "users:on" + f.OnPlan
+	case f.Anchored:
+		return string(n) + "users:anchored"
 	}
 	return string(n) + "users"
 }

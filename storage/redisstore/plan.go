@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // Plan implements [core.Store].
@@ -33,8 +34,34 @@ func (t *tx) Plan(id string) (*core.Plan, error) {
 	return clone(c.before)
 }
 
-// CountPlans implements [core.Tx].
-func (t *tx) CountPlans() (int, error) { return t.countIndex("ZCARD", t.slot.key("plans")) }
+// Plans implements [core.Tx].
+func (t *tx) Plans(p core.Page) (list []*core.Plan, total int, err error) {
+	if total, err = t.countIndex("ZCARD", t.slot.key("plans")); err != nil || p.Offset() >= total {
+		return nil, total, err
+	}
+	ids, err := t.indexIDs(t.slot.key("plans"), p.Offset(), p.Offset()+p.Size-1)
+	if err != nil {
+		return nil, 0, err
+	}
+	b := newBatch(t.slot)
+	for _, id := range ids {
+		b.add("GET", t.slot.plan(id))
+	}
+	answers := t.readBatch(b)
+	if answers == nil {
+		return nil, 0, t.readErr
+	}
+	for _, a := range answers {
+		if r, ok := text(a); ok {
+			plan, err := record.Decode[core.Plan]([]byte(r))
+			if err != nil {
+				return nil, 0, err
+			}
+			list = append(list, plan)
+		}
+	}
+	return list, total, nil
+}
 
 // PutPlan implements [core.Tx].
 func (t *tx) PutPlan(p *core.Plan) error {

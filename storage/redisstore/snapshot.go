@@ -227,11 +227,9 @@ func (v *Snapshot) stamp(ctx context.Context, ids []string) (inTime bool, err er
 // the measurement.
 func (s *Store) clockSpread(ctx context.Context) (time.Duration, error) {
 	var keys [][]string
-	s.watch.mu.Lock()
-	for _, m := range s.watch.masters {
-		keys = append(keys, []string{s.o.markName(m.node.markNumber.Load())})
+	for _, n := range s.masterNodes() {
+		keys = append(keys, []string{s.o.markName(n.markNumber.Load())})
 	}
-	s.watch.mu.Unlock()
 	if len(keys) <= 1 {
 		return 0, nil
 	}

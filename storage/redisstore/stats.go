@@ -2,10 +2,13 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -42,7 +45,7 @@ func (s *Store) Stats() (st Stats) {
 }
 
 // healthFor is how long the answer of Redis to [Store.Health] is used: anyone can request the health without limit. So a node
-// sends at most 4 probes a second.
+// sends at most 4 probes a second to each master.
 const healthFor = 250 * time.Millisecond
 
 // healthCache is the last answer to [Store.Health].
@@ -52,7 +55,7 @@ type healthCache struct {
 	err error
 }
 
-// Health implements [core.HealthStore]. It sends at most one write to Redis in healthFor.
+// Health implements [core.HealthStore]. It sends each master at most one write in healthFor.
 func (s *Store) Health(ctx context.Context) error {
 	refuse := func(text string, why error) error {
 		return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, why)
@@ -74,17 +77,34 @@ func (s *Store) Health(ctx context.Context) error {
 	return h.err
 }
 
-// probe writes to the master of the registry, and waits for replicas like a decision. It fails when the master only answers
-// reads: its memory is full, its replicas are missing, its disk is full, or it is a replica.
+// probe writes to each master in parallel, and waits for replicas like a decision. It fails when a master only answers
+// reads: its memory is full, its replicas are missing, its disk is full, or it is a replica. The error and the log name the master.
 func (s *Store) probe(ctx context.Context) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.end()
+	masters := s.masterNodes()
+	if len(masters) == 0 {
+		return unavailable(errors.New("no master is known"))
+	}
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	set := s.client.B().Set().Key(s.o.registry().key("probe")).Value(strconv.FormatInt(time.Now().UnixMilli(), 10)).Build()
-	return unavailable(s.doWrite(ctx, set).Error())
+	now := strconv.FormatInt(time.Now().UnixMilli(), 10)
+	var g errgroup.Group
+	for _, n := range masters {
+		g.Go(func() error {
+			set := s.client.B().Set().Key(s.o.markName(n.markNumber.Load()) + ":probe").Value(now).Build()
+			err := s.doWrite(ctx, set).Error()
+			s.warnings.logWhile(err != nil && n.away.Load() == nil, // the watch logs that a master is away
+				s.o.Logger, n.address, time.Now(), "redis takes no writes", "error", err)
+			if err != nil {
+				return unavailable(fmt.Errorf("test write to %s: %w", n.address, err))
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 var _ core.HealthStore = (*Store)(nil)

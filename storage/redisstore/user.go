@@ -211,7 +211,7 @@ func (t *tx) DeleteUser(id int64) error {
 		return err
 	}
 	if many {
-		t.deferred[id], err = t.indexIDs(t.slot.key("plans"), -1)
+		t.deferred[id], err = t.indexIDs(t.slot.key("plans"), 0, -1)
 	} else {
 		err = t.loadKeys(id)
 	}

@@ -102,6 +102,16 @@ func (s *Store) Watch(watcher core.Watcher) {
 	s.watch.trustLocked()
 }
 
+// masterNodes returns the masters that the store watches.
+func (s *Store) masterNodes() (list []*node) {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	for _, m := range s.watch.masters {
+		list = append(list, m.node)
+	}
+	return list
+}
+
 // refreshTopology reads which masters exist. It starts watches for new masters and stops the others.
 func (w *watch) refreshTopology(ctx context.Context) {
 	sentAt := time.Since(w.begun)

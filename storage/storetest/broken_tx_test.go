@@ -197,9 +197,8 @@ func (o *optimisticTx) CountKeys(f core.KeyFilter) (int, error) {
 	return n, err
 }
 
-func (o *optimisticTx) CountPlans() (int, error) {
-	_, n, err := o.s.Plans(o.ctx, o.account, core.Page{Number: 1, Size: 1})
-	return n, err
+func (o *optimisticTx) Plans(p core.Page) ([]*core.Plan, int, error) {
+	return o.s.Plans(o.ctx, o.account, p)
 }
 
 func (o *optimisticTx) later(write func(core.Tx) error) error {
@@ -291,9 +290,9 @@ func (tx countsDeletedPlans) DeletePlan(id string) error {
 	return tx.Tx.DeletePlan(id)
 }
 
-func (tx countsDeletedPlans) CountPlans() (int, error) {
-	n, err := tx.Tx.CountPlans()
-	return n + *tx.deleted, err
+func (tx countsDeletedPlans) Plans(p core.Page) ([]*core.Plan, int, error) {
+	list, n, err := tx.Tx.Plans(p)
+	return list, n + *tx.deleted, err
 }
 
 // acceptsDuplicates stores a user without its email and external id in place of some errors.

@@ -315,3 +315,16 @@ func (e *env) copied(s snapshot) (c snapshot) {
 	e.ok("copy", json.Unmarshal(text, &c))
 	return c
 }
+
+// awaitHistory waits until a history has n entries.
+func (e *env) awaitHistory(of core.CounterID, n int) {
+	e.Helper()
+	got := -1
+	e.eventually(fmt.Sprintf("the history of %+v has %d entries", of, n), func() bool {
+		got = e.historyTotal(of)
+		return got >= n
+	})
+	if got != n {
+		e.Errorf("history of %+v: got %d entries, want %d", of, got, n)
+	}
+}

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,7 @@ var historyCases = []testCase{
 	{name: "history/read back", run: historyReadBack,
 		promise: "strings and numbers of an entry come back as they went in, its time as the same instant in UTC"},
 	{name: "history/order", run: historyOrder,
-		promise: "History returns the entries newest first, in pages, and their total"},
+		promise: "History returns the entries newest first, in pages, each with Late, and their total"},
 	{name: "history/since", run: historySince,
 		promise: "History and its total leave out the entries at and before since"},
 	{name: "history/of a user", run: historyOfUser,
@@ -31,6 +30,25 @@ var historyCases = []testCase{
 func (e *env) wantHistory(of core.CounterID, since time.Time, endpoints ...string) {
 	e.Helper()
 	samePages(e, "history", endpoints, func(x core.Entry) string { return x.Endpoint }, e.entries(of, since))
+	index, ok := e.Store.(core.HistoryIndex)
+	if !ok {
+		return
+	}
+	newest, err := index.NewestEntries(e.ctx, []core.CounterID{{Account: of.Account, UserID: 1 << 40}, of})
+	e.ok("NewestEntries", err)
+	list := all(e, e.entries(of, since))
+	late := slices.ContainsFunc(list, func(x core.Entry) bool { return x.Late > 0 })
+	for _, x := range list {
+		n, err := index.CountFrom(e.ctx, of, since, x.At)
+		e.ok("CountFrom", err)
+		sure := slices.IndexFunc(append(list, core.Entry{}), func(y core.Entry) bool { return y.At.Before(x.At) })
+		if n < 0 || n > sure || n < sure && !late && since.IsZero() {
+			e.Errorf("CountFrom: got %d from %v on, %d entries have such a time in the history %+v", n, x.At, sure, list)
+		}
+		if len(newest) != 2 || !newest[0].IsZero() || newest[1].Before(x.At) {
+			e.Errorf("NewestEntries: got %v, and the history of %+v has an entry of %v", newest, of, x.At)
+		}
+	}
 }
 
 // historyTotal returns the number of entries of a history.
@@ -222,19 +240,6 @@ var deniedCases = []testCase{
 		promise: "a refused request is denied whatever the counters say, and its entry has the reason of the refusal"},
 	{name: "denied/closed", run: deniedClosed,
 		promise: "Close finishes the writes that have begun: answered denials are in the history when the store is opened again"},
-}
-
-// awaitHistory waits until a history has n entries.
-func (e *env) awaitHistory(of core.CounterID, n int) {
-	e.Helper()
-	got := -1
-	e.eventually(fmt.Sprintf("the history of %+v has %d entries", of, n), func() bool {
-		got = e.historyTotal(of)
-		return got >= n
-	})
-	if got != n {
-		e.Errorf("history of %+v: got %d entries, want %d", of, got, n)
-	}
 }
 
 func deniedRecorded(e *env) {

@@ -10,6 +10,8 @@ import (
 )
 
 var importCases = []testCase{
+	{name: "import/days of an unused counter", run: importDaysUnused, imports: true,
+		promise: "days that were set stay on the next day, also if the counter has no usage on its day"},
 	{name: "import/history", run: importHistory, imports: true,
 		promise: "AppendHistory appends entries to the history of one key or user, in order and unchanged, and counts nothing"},
 	{name: "import/replaced", run: importReplaced, imports: true,
@@ -88,7 +90,9 @@ func importHistory(e *env) {
 	e.append(keys[0].AccountID, full, bare, denied)
 	check := func(when string) {
 		e.Helper()
-		e.same("history of the user "+when, []core.Entry{denied, bare, full}, all(e, e.entries(userCounter(keys[0]), time.Time{})))
+		late := bare
+		late.Late = full.At.Sub(bare.At)
+		e.same("history of the user "+when, []core.Entry{denied, late, full}, all(e, e.entries(userCounter(keys[0]), time.Time{})))
 		e.same("history of a key "+when, []core.Entry{denied, full}, all(e, e.entries(keyCounter(keys[0]), time.Time{})))
 		e.same("history of the other "+when, []core.Entry{bare}, all(e, e.entries(keyCounter(keys[1]), time.Time{})))
 		for _, of := range []core.CounterID{userCounter(keys[0]), keyCounter(keys[0]), keyCounter(keys[1])} {
@@ -339,4 +343,13 @@ func importKept(e *env) {
 	e.reopen()
 	e.wantHistory(keyCounter(k), time.Time{}, "/1", "/0")
 	e.wantHistory(userCounter(k), time.Time{}, "/1", "/0")
+}
+
+func importDaysUnused(e *env) {
+	k := e.user1("key_1")[0]
+	e.setCounters([]core.CounterID{keyCounter(k)}, core.Counter{At: noon.Unix()})
+	days := []core.CounterDay{{Date: today, Traffic: core.Traffic{Allowed: 2}}}
+	e.ok("SetDays", e.importer().SetDays(e.ctx, keyCounter(k), days))
+	e.allowed(onDay(request(k, noon), 1))
+	e.wantDays(daysOfKey(k), today, 2, 0, 1, 0)
 }

@@ -293,10 +293,7 @@ func (e *env) wantPlans(account string, ids ...string) {
 	e.Helper()
 	samePages(e, "plans", ids, func(p *core.Plan) string { return p.ID }, e.plans(account))
 	e.update(account, func(tx core.Tx) error {
-		n, err := tx.CountPlans()
-		if err == nil && n != len(ids) {
-			e.Errorf("CountPlans: got %d, want %d", n, len(ids))
-		}
-		return err
+		samePages(e, "plans in a transaction", ids, func(p *core.Plan) string { return p.ID }, tx.Plans)
+		return nil
 	})
 }

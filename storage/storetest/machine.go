@@ -166,9 +166,9 @@ func (m *machine) check(t *rapid.T) {
 	m.checks++
 	page := core.Page{Number: 1, Size: 100}
 	account := m.accounts[m.checks%len(m.accounts)]
-	m.both(t, "Users", func(s core.Store) (any, error) {
-		return listed(s.Users(m.e.ctx, account, core.UserFilter{}, page))
-	})
+	for _, f := range []core.UserFilter{{}, {Anchored: true}} {
+		m.both(t, "Users", func(s core.Store) (any, error) { return listed(s.Users(m.e.ctx, account, f, page)) })
+	}
 	m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
 	m.both(t, "Keys", func(s core.Store) (any, error) {
 		return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
@@ -272,6 +272,9 @@ func (m *machine) accountUpdate(t *rapid.T) {
 // accessUpdate changes who may sign in to an account, or makes such a call fail.
 func (m *machine) accessUpdate(t *rapid.T) {
 	account, abort, to := rapid.SampledFrom(m.anyAccount()).Draw(t, "account"), rapid.Bool().Draw(t, "abort"), someAccess()
+	if m.obeys {
+		to.Password = "$argon2id$v=19$m=19456,t=2,p=1$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"
+	}
 	to.Links = to.Links[:rapid.IntRange(0, 2).Draw(t, "links")]
 	to.Sessions = to.Sessions[rapid.IntRange(0, 2).Draw(t, "first session"):]
 	m.both(t, "UpdateAccess", func(s core.Store) (any, error) {

@@ -301,7 +301,10 @@ func (d *txPlan) deletePlan() {
 	}
 	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(core.KeyFilter{PlanID: &id}) })
 	d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{OnPlan: id}) })
-	d.read(func(tx core.Tx) (any, error) { return tx.CountPlans() })
+	d.read(func(tx core.Tx) (any, error) {
+		list, total, err := tx.Plans(core.Page{Number: 1, Size: 2})
+		return []any{list, total}, err
+	})
 	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeletePlan(id) })
 }
 

@@ -164,7 +164,7 @@ func raceCountThenCreate(e *env) {
 					return tx.PutKey(newKey(account, fmt.Sprintf("key_%d_%d_%d", round, i, n), 1, plan))
 				}
 				addPlan := func(tx core.Tx) error {
-					count, err := tx.CountPlans()
+					_, count, err := tx.Plans(core.Page{Number: 1, Size: 1})
 					if err := atMost(most*(round+1)-1, count, err, errFull); err != nil {
 						return err
 					}

@@ -182,7 +182,7 @@ for i = 1, shared and not adjusts and 2 or 1 do
 		if bucket then redis.call('HSET', KEYS[1], 'r' .. field, bucket) end
 	end
 
-	if date < day and (date > 0 or counted > 0) then
+	if date < day and counted > 0 then
 		addDay(struct.pack(DAY_COUNT, date, counted), 0, day, field, isUser and SHARED_ALLOWED or ALLOWED)
 	end
 	if adjusts then

@@ -26,7 +26,7 @@ local function addDay(count, cost, today, field, number)
 	local day, n = 0, 0
 	if count then day, n = struct.unpack(DAY_COUNT, count) end
 	if today > day then
-		if day > 0 or n > 0 then
+		if n > 0 then
 			local name = string.sub(KEYS[1], 1, -2) .. (field == 'u' and 't' or 't:' .. field)
 			local over, first = redis.call('GET', name) or '', 1
 			if images then redis.call('HSETNX', images, 't' .. field, over) end

@@ -31,9 +31,9 @@ local DENIALS, denials_at, began_at = '>I4I4I1', 50, 59
 local LAST, last_at = '>I5I4I4I4I1I4', 41
 local LATEST, latest_at = '>I5I4', 54
 
--- HEAD is the start of a history entry: 0 if allowed, 1 to 4 the reason of a denial, 5 for an adjustment; time, hour until
--- which the entry is kept.
-local HEAD = '>I1I5I4I4'
+-- HEAD is the start of a history entry: 0 if allowed, 1 to 4 the reason of a denial, 5 for an adjustment, plus LATE if an older entry is
+-- later; time, hour until which the entry is kept. With LATE the latest time of an older entry follows, as LATEST.
+local HEAD, LATE, behind_head = '>I1I5I4I4', 64, 15
 
 -- Entries are in order of arrival, and clocks of nodes differ. The lateness field of a history says how
 -- many seconds an entry may be earlier than an entry before it: "small large till". small, up to LITTLE,
@@ -56,12 +56,20 @@ local BYTES_PER_ENTRY = 200
 -- entry is kept, cap the maximum number of entries. It is one function: each decision would create the
 -- closures of helper functions again.
 local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, field)
-	local n = redis.call('RPUSH', list, entry)
 	if images then
 		local since = 'n' .. (field == 'l' and 'u' or string.sub(field, 2))
 		redis.call('HSET', images, since, (redis.call('HGET', images, since) or 0) + 1)
 	end
 	if lsec > sec or lsec == sec and lnsec > nsec then -- the entry is late
+		local last = redis.call('LINDEX', list, -1)
+		if last then
+			local mark, msec, mnsec = struct.unpack(HEAD, last)
+			if mark >= LATE then msec, mnsec = struct.unpack(LATEST, last, behind_head) end
+			if msec > sec or msec == sec and mnsec > nsec then
+				entry = string.char(string.byte(entry) + LATE) .. string.sub(entry, 2, behind_head - 1)
+					.. struct.pack(LATEST, msec, mnsec) .. string.sub(entry, behind_head)
+			end
+		end
 		local late, small, large, till = lsec - sec + 1, lateness(redis.call('HGET', KEYS[1], field))
 		local more = late > LITTLE and (late > large or lsec > till)
 		if more then large, till = math.max(large, late), math.max(till, lsec) end
@@ -70,7 +78,7 @@ local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, fi
 			redis.call('HSET', KEYS[1], field, large > 0 and string.format('%d %d %.0f', small, large, till) or small)
 		end
 	end
-	local bytes = 'b' .. string.sub(field, 2)
+	local n, bytes = redis.call('RPUSH', list, entry), 'b' .. string.sub(field, 2)
 	if n % 64 == 0 then -- every 64 entries: remove entries beyond the bounds, and expired entries
 		local size, counted = string.match(redis.call('HGET', KEYS[1], bytes) or '', '^(%d+) (%d+)$')
 		size, counted = tonumber(size) or 0, tonumber(counted) or 0

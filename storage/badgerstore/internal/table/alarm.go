@@ -1,6 +1,7 @@
 package table
 
 import (
+	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4/y"
@@ -37,4 +38,18 @@ func ErrUnreadable(before uint64) error {
 		return nil
 	}
 	return damage("*"+Suffix, "a block cannot be read")
+}
+
+// Guard runs a read of the database. Badger panics at a table that was changed or cut off while it was open, and a page of a mapped file that is
+// gone is a fault of the memory: Guard returns damage, and [Unreadable] grows.
+func Guard(read func() error) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if p := recover(); p != nil {
+			unreadable.Add(1)
+			err = damage("*"+Suffix, "a read has failed: %v", p)
+		}
+	}()
+	return read()
 }

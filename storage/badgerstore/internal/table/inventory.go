@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+	btable "github.com/dgraph-io/badger/v4/table"
 )
 
 // InventoryName is the name of the file that lists the tables and has the length of the manifest. Badger's own files
@@ -43,6 +46,68 @@ type State struct {
 type entry struct {
 	ID          uint64                  `json:"id"`
 	Compression options.CompressionType `json:"compression"`
+	Tail        []byte                  `json:"tail,omitempty"` // the last bytes of the file, see tailOf; none in an inventory of an earlier version
+}
+
+// tailBytes is the length of entry.Tail: the length of the index of the table, and the checksum of the index. The index has the first key with
+// its version and the place of each block, the number of keys and the latest version.
+const tailBytes = 20
+
+// tailOf returns the last bytes of a table. They tell a whole table from another one under its name. On an error it returns none: the
+// table is verified all the same.
+func tailOf(dir string, id uint64) []byte {
+	f, err := os.Open(btable.NewFilename(id, dir))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	tail := make([]byte, tailBytes)
+	if info, err := f.Stat(); err != nil || info.Size() < tailBytes {
+		return nil
+	} else if _, err := f.ReadAt(tail, info.Size()-tailBytes); err != nil {
+		return nil
+	}
+	return tail
+}
+
+// tails has the last bytes of tables, by ID, as they were when the database first had the table.
+type tails struct {
+	mu sync.Mutex
+	of map[uint64][]byte
+}
+
+// newTails returns the last bytes of the tables in an inventory, none for nil.
+func newTails(inv *inventory) *tails {
+	t := &tails{of: map[uint64][]byte{}}
+	if inv != nil {
+		for _, e := range inv.Tables {
+			t.of[e.ID] = e.Tail
+		}
+	}
+	return t
+}
+
+// get returns the last bytes of a table, nil if they are not known.
+func (t *tails) get(id uint64) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.of[id]
+}
+
+// add reads the last bytes of a new table.
+func (t *tails) add(dir string, id uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of[id] == nil {
+		t.of[id] = tailOf(dir, id)
+	}
+}
+
+// keep forgets all other tables.
+func (t *tails) keep(tables map[uint64]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.of, func(id uint64, _ []byte) bool { return !tables[id] })
 }
 
 // readInventory reads the inventory of a directory. It returns nil without an inventory: the database is new, or an

@@ -69,6 +69,7 @@ type DB struct {
 	found   State                                  // the state in the inventory when the database was opened
 	prepare func(file *os.File, bytes int64) error // see [Options]
 	filler  []byte
+	tails   *tails
 
 	filled     int64     // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 	unprepared time.Time // when Commit could not create the file of the next memtable; for the caller of [DB.Commit] only
@@ -96,7 +97,7 @@ func Open(o Options) (*DB, error) {
 func (f *Files) Open() (_ *DB, err error) {
 	o := f.Options
 	f.badger.BypassLockGuard = o.Claimed
-	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.State(), replayable: f.IsReplayable()}
+	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.State(), replayable: f.IsReplayable(), tails: newTails(f.found.inventory)}
 	if f.found.inventory != nil {
 		db.kept.Verified = f.found.inventory.Verified
 	}
@@ -210,7 +211,7 @@ func (db *DB) Found() State { return db.found }
 func (db *DB) StoreState(state State) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return db.storeStateLocked(state)
+	return Guard(func() error { return db.storeStateLocked(state) })
 }
 
 func (db *DB) storeStateLocked(state State) error {
@@ -243,7 +244,7 @@ func (db *DB) Watch() error {
 	db.log().checkFlush()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return db.storeStateLocked(db.kept.State)
+	return Guard(func() error { return db.storeStateLocked(db.kept.State) })
 }
 
 // replacePin takes the next pin and releases the last one.
@@ -269,7 +270,9 @@ func (db *DB) verifyCompacted(tables map[uint64]bool) error {
 }
 
 // entry returns the inventory entry of a table. All tables have the same compression.
-func (db *DB) entry(id uint64) entry { return entry{id, db.o.Compression} }
+func (db *DB) entry(id uint64) entry {
+	return entry{ID: id, Compression: db.o.Compression, Tail: db.tails.get(id)}
+}
 
 // takeInventory writes an inventory with the tables of a pin and the current manifest.
 func (db *DB) takeInventory(p *pin, state State) error {
@@ -287,6 +290,7 @@ func (db *DB) newInventory(m *manifest, tables map[uint64]bool, state State) inv
 	inv := inventory{State: state, Replayable: db.replayable, Verified: db.kept.Verified, Head: []byte(m.head()),
 		Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
+		db.tails.add(db.o.Dir, id)
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
 	return inv
@@ -297,6 +301,7 @@ func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, state State) e
 	err := inv.write(db.o.Dir)
 	if err == nil {
 		db.kept = inv
+		db.tails.keep(tables)
 	}
 	return err
 }
@@ -347,15 +352,29 @@ func (db *DB) Verified() int64 {
 // ends when pause returns false.
 func (db *DB) Verify(pause func(bytes int) bool) error {
 	var b []byte
-	var err error
-	for _, id := range slices.Sorted(maps.Keys(db.ids())) {
-		b, err = read(db.o, db.entry(id), b)
-		if err != nil && db.ids()[id] { // otherwise it was compacted and deleted since ids was called
-			return err
+	tables, damaged := db.knownIDs()
+	for _, id := range slices.Sorted(maps.Keys(tables)) {
+		var err error
+		if b, err = read(db.o, db.entry(id), b); err != nil {
+			if now, _ := db.knownIDs(); now[id] { // otherwise it was compacted and deleted since
+				return err
+			}
 		}
 		if !pause(len(b)) {
 			return nil
 		}
 	}
-	return nil
+	return damaged
+}
+
+// knownIDs returns the IDs of the tables. Badger reads the index of each table to list them: if that fails, knownIDs returns the IDs of the
+// last pin, and the damage.
+func (db *DB) knownIDs() (ids map[uint64]bool, err error) {
+	err = Guard(func() error { ids = db.ids(); return nil })
+	if err != nil {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		ids = db.pin.tables
+	}
+	return ids, err
 }

@@ -51,6 +51,9 @@ func read(o badger.Options, e entry, buf []byte) (b []byte, err error) {
 	if err != nil {
 		return b, damage(name, "%v", err)
 	}
+	if !bytes.HasSuffix(b, e.Tail) {
+		return b, damage(name, "the file is another table than %s has", InventoryName)
+	}
 	return b, nil
 }
 
@@ -143,8 +146,9 @@ func look(o badger.Options, from Options) (*found, error) {
 		return &found{replayable: true}, withoutManifest(o.Dir, inv, from.Witness)
 	}
 	f := &found{manifest: m, inventory: inv, replayable: inv != nil && inv.Replayable}
+	tails := newTails(inv)
 	for id, t := range m.tables {
-		f.tables = append(f.tables, entry{id, t.Compression})
+		f.tables = append(f.tables, entry{id, t.Compression, tails.get(id)})
 	}
 	if inv == nil && from.Replays != nil {
 		f.replayable, err = from.Replays(func(key []byte) ([]byte, error) {

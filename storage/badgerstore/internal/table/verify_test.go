@@ -46,7 +46,7 @@ func TestVerifyBlocks(t *testing.T) {
 		if i >= 0 {
 			b[i] ^= 0x10
 		}
-		ours := func(tab *btable.Table) error { return verifyBlocks(b, tab, entry{1, options.Snappy}) }
+		ours := func(tab *btable.Table) error { return verifyBlocks(b, tab, entry{ID: 1, Compression: options.Snappy}) }
 		got, want := failed(ours, b), failed((*btable.Table).VerifyChecksum, b)
 		if got != want {
 			t.Errorf("byte %d: found %v, and Badger %v", i, got, want)
@@ -77,7 +77,7 @@ func TestVerifyBlocksBehindEnd(t *testing.T) {
 		t.Fatal("the index has no offset to change")
 	}
 	buffer := append(b, block...)
-	if !fails(func() error { return verifyBlocks(buffer[:len(b)], tab, entry{1, options.Snappy}) }) {
+	if !fails(func() error { return verifyBlocks(buffer[:len(b)], tab, entry{ID: 1, Compression: options.Snappy}) }) {
 		t.Error("a block behind the end was verified")
 	}
 }

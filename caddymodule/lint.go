@@ -1,0 +1,183 @@
+package caddymodule
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+)
+
+// rawRoute has the members of a route that the warnings use.
+type rawRoute struct {
+	Group  string                       `json:"group"`
+	Match  []map[string]json.RawMessage `json:"match"`
+	Handle []rawHandler                 `json:"handle"`
+}
+
+type rawHandler struct {
+	Handler        string          `json:"handler"`
+	Routes         []rawRoute      `json:"routes"`
+	HandleResponse json.RawMessage `json:"handle_response"`
+}
+
+// answers reports whether a handler answers each request. A reverse_proxy with handle_response, such as forward_auth, may pass it on.
+func (h *rawHandler) answers() bool {
+	return h.Handler == "static_response" || h.Handler == "reverse_proxy" && h.HandleResponse == nil
+}
+
+// takesAll reports whether a route takes each request that reaches it. Of a group only the first route that matches runs.
+func (r *rawRoute) takesAll() bool { return len(r.Match) == 0 && r.Group == "" }
+
+// takesPaths reports whether a route takes the requests of some paths. With another matcher, such as not, its
+// author chose the open paths.
+func (r *rawRoute) takesPaths() bool {
+	return len(r.Match) > 0 && !slices.ContainsFunc(r.Match, func(set map[string]json.RawMessage) bool {
+		_, path := set["path"]
+		return !path || len(set) > 1
+	})
+}
+
+// missesAPI reports whether a route takes the requests of some paths, and none of them is a path of the REST API or the dashboard.
+func (r *rawRoute) missesAPI() bool {
+	return r.takesPaths() && !slices.ContainsFunc(r.Match, func(set map[string]json.RawMessage) bool {
+		var patterns []string
+		err := json.Unmarshal(set["path"], &patterns)
+		return err != nil || slices.ContainsFunc(patterns, func(p string) bool {
+			if wild := strings.IndexAny(p, `*?[\{`); wild >= 0 {
+				p = p[:wild]
+			}
+			overlaps := func(base string) bool { return strings.HasPrefix(base, p) || strings.HasPrefix(p, base) }
+			return overlaps(APIBase) || overlaps(strings.TrimSuffix(dashboard.Base, "/"))
+		})
+	})
+}
+
+// warnOfRoutes warns of valid routes that probably do not do what their author meant, once for each server. Caddy drops the config of a
+// handler after loading it. So the first handler of a server looks at all routes.
+func (a *App) warnOfRoutes(ctx caddy.Context) {
+	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return
+	}
+	type lintOf struct{ srv *caddyhttp.Server }
+	if _, warned := a.warned.LoadOrStore(lintOf{srv}, true); warned {
+		return
+	}
+	var routes []rawRoute
+	for _, r := range srv.Routes {
+		raw := rawRoute{Group: r.Group}
+		for _, set := range r.MatcherSets {
+			names := map[string]json.RawMessage{}
+			for _, m := range set {
+				names[m.(caddy.Module).CaddyModule().ID.Name()], _ = json.Marshal(m) // another matcher may have no JSON
+			}
+			raw.Match = append(raw.Match, names)
+		}
+		for _, h := range r.HandlersRaw {
+			var handler rawHandler
+			_ = json.Unmarshal(h, &handler) // another handler may have a member routes of another type
+			raw.Handle = append(raw.Handle, handler)
+		}
+		routes = append(routes, raw)
+	}
+	l := linter{log: a.log}
+	l.walk(routes, reached{})
+	if l.api && plainHTTP(srv) {
+		a.log.Warn("the REST API and the dashboard answer over HTTPS only, and this server has no TLS: use an address with https, "+
+			"or name the proxy that ends TLS in trusted_proxies", zap.Strings("listen", srv.Listen))
+	}
+}
+
+// reached describes the requests that reach a handler.
+type reached struct {
+	all      bool // every such request has passed a gateway
+	some     bool // the requests of some paths have passed a gateway
+	answered bool // an earlier handler answers every such request
+	notAPI   bool // no such request has a path of the REST API or the dashboard
+}
+
+// linter warns of the routes of a server.
+type linter struct {
+	log *zap.Logger
+	api bool // a route has the REST API
+}
+
+// walk warns of a list of routes, and returns the requests that reach the handler after the list.
+func (l *linter) walk(routes []rawRoute, passed reached) reached {
+	var before bool // passed.some in front of the group of r: of a group only one route runs
+	for i, r := range routes {
+		if r.Group == "" || i == 0 || r.Group != routes[i-1].Group {
+			before = passed.some
+		}
+		inside := passed
+		inside.some = before && len(r.Match) == 0 // it is unknown whether the paths of a matcher have passed the gateway
+		inside.notAPI = passed.notAPI || r.missesAPI()
+		for _, h := range r.Handle {
+			switch {
+			case h.Handler == appName && (inside.all || inside.some):
+				l.log.Warn("limitkeeper runs twice for one request: the second one gets no key, or with keep_key counts the request again")
+			case h.Handler == apiDirective && inside.all:
+				l.log.Warn("the gateway also guards the REST API behind it: put limitkeeper and limitkeeper_api into sites, or handle blocks, of their own")
+			case (h.Handler == appName || h.Handler == apiDirective) && inside.answered:
+				l.log.Warn("a handler before " + h.Handler + " answers every request: put " + h.Handler + " in front of it")
+			case h.Handler == apiDirective && inside.notAPI:
+				l.log.Warn("limitkeeper_api serves nothing here: its paths begin with " + APIBase + " and " + dashboard.Base + ", whatever its matcher")
+			case h.Handler == "reverse_proxy" && inside.some && !inside.all:
+				l.log.Warn("limitkeeper guards some paths only: other paths reach the reverse_proxy behind it without a key. Put both into one handle block")
+			}
+			l.api = l.api || h.Handler == apiDirective
+			inside = l.walk(h.Routes, inside)
+			inside.all = inside.all || h.Handler == appName
+			inside.answered = inside.answered || h.answers()
+			inside.notAPI = inside.notAPI && h.Handler != "rewrite"
+		}
+		switch {
+		case r.takesAll():
+			passed.all, passed.some, passed.answered = inside.all, inside.some, inside.answered
+		case r.takesPaths():
+			passed.some = passed.some || (inside.all || inside.some) && !inside.answered
+		}
+		passed.notAPI = passed.notAPI && inside.notAPI
+	}
+	return passed
+}
+
+// plainHTTP reports whether a server gets requests over plain HTTP only, and trusts no proxy.
+func plainHTTP(srv *caddyhttp.Server) bool {
+	if len(srv.TLSConnPolicies) > 0 || trustsProxies(srv) {
+		return false
+	}
+	if h := srv.AutoHTTPS; h != nil && (h.Disabled || len(h.Skip) > 0) {
+		return true
+	}
+	for _, listen := range srv.Listen {
+		address, err := caddy.ParseNetworkAddress(listen)
+		if err != nil || address.StartPort != caddyhttp.DefaultHTTPPort {
+			return false
+		}
+	}
+	return len(srv.Listen) > 0
+}
+
+// warnOfAccount warns of a gateway without an account line, in a config that declares other accounts.
+func (g *Gateway) warnOfAccount() {
+	if len(g.app.Accounts) == 0 {
+		return
+	}
+	var names bytes.Buffer
+	for _, a := range g.app.Accounts {
+		if a.Name == g.Account {
+			return
+		}
+		names.WriteString(" " + strconv.Quote(a.Name))
+	}
+	g.log.Warn("the config declares accounts, and not that of this gateway: until it is created every key is unknown",
+		zap.String("account", g.Account), zap.String("declared", names.String()[1:]))
+}

@@ -1,0 +1,143 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The Check methods check a stored resource by the rules for requests. An import calls them, so a file follows the same rules as a request.
+// They do not check ids and references to other resources.
+
+// Check returns a validation error unless the name, the key prefixes and the meters of the account are valid.
+func (a *Account) Check() error {
+	if err := checkStoredText("name", a.Name, cleanName); err != nil {
+		return err
+	}
+	rebuilt := Account{}
+	for _, prefix := range a.KeyPrefixes {
+		if err := rebuilt.accept(prefix); err != nil {
+			return err
+		}
+	}
+	if err := (AccountPatch{KeyPrefix: new(a.PrefixOfNewKeys())}).apply(&rebuilt); err != nil {
+		return err
+	}
+	if len(rebuilt.KeyPrefixes) != len(a.KeyPrefixes) {
+		return invalid("key_prefixes", "Key prefixes must be there once, with the prefix of new keys, and without "+DefaultKeyPrefix)
+	}
+	if len(a.Meters) > MaxMetersEver {
+		return invalid("meters", fmt.Sprintf("An account has at most %d meters in its lifetime", MaxMetersEver))
+	}
+	for _, m := range a.Meters {
+		if err := checkMeterName("meters", m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check returns a validation error unless the name and the hint of the owner's key are valid.
+func (k *OwnerKey) Check() error {
+	if err := checkStoredText("name", k.Name, cleanName); err != nil {
+		return err
+	}
+	return checkHint(k.Hint)
+}
+
+// Check returns a validation error unless the hash of the password asks for at most maxArgonMemory, maxArgonTime and maxArgonLanes, and each
+// list is within its bound. A sign-in computes the hash: a larger one could take all memory.
+func (ac *Access) Check() error {
+	if ac.Password != "" {
+		if _, err := parsePHC(ac.Password); err != nil {
+			return invalid("password", fmt.Sprintf("Password must be an argon2id hash with at most m=%d, t=%d and p=%d", maxArgonMemory, maxArgonTime, maxArgonLanes))
+		}
+	}
+	if len(ac.Links) > maxLinks || len(ac.Sessions) > maxSessions || len(ac.Browsers) > maxBrowsers {
+		return invalid("sessions", fmt.Sprintf("An account has at most %d links, %d sessions and %d browsers", maxLinks, maxSessions, maxBrowsers))
+	}
+	for _, se := range ac.Sessions {
+		if len(se.SpentForms) > maxSpent {
+			return invalid("sessions", fmt.Sprintf("A session has at most %d used tokens", maxSpent))
+		}
+		for _, token := range se.SpentForms {
+			if len(token.ID) > maxSecretLength {
+				return invalid("sessions", "A used token is too long")
+			}
+		}
+	}
+	return nil
+}
+
+// Check returns a validation error unless the members of the user are valid.
+func (u *User) Check() error {
+	if err := checkStoredText("name", u.Name, cleanName); err != nil {
+		return err
+	}
+	if err := checkEmail(u.Email); err != nil {
+		return err
+	}
+	if u.ExternalID != "" {
+		if err := checkStoredText("external_id", u.ExternalID, func(_, id string) (string, error) { return cleanExternalID(&id) }); err != nil {
+			return err
+		}
+	}
+	if len(u.Anchors) > MaxAnchors {
+		return invalid("anchors", fmt.Sprintf("A user has at most %d anchors", MaxAnchors))
+	}
+	for i, a := range u.Anchors[min(1, len(u.Anchors)):] {
+		if !a.From.After(u.Anchors[i].From) {
+			return invalid("anchors", "Anchors must be sorted by from")
+		}
+	}
+	return checkStoredMetadata(u.Metadata)
+}
+
+// Check returns a validation error unless the members of the key are valid.
+func (k *Key) Check() error {
+	if err := checkStoredText("name", k.Name, cleanName); err != nil {
+		return err
+	}
+	if k.Status != KeyActive && k.Status != KeyInactive {
+		return invalid("status", "Status must be active or inactive")
+	}
+	if len(k.Previous) > maxGraceValues {
+		return invalid("previous", fmt.Sprintf("At most %d earlier values of a key work", maxGraceValues))
+	}
+	if err := checkHint(k.Hint); err != nil {
+		return err
+	}
+	return checkStoredMetadata(k.Metadata)
+}
+
+// checkStoredText returns an error unless clean accepts a text and changes nothing.
+func checkStoredText(field, text string, clean func(field, text string) (string, error)) error {
+	cleaned, err := clean(field, text)
+	if err == nil && cleaned != text {
+		err = invalid(field, fieldLabel(field)+" must not begin or end with space")
+	}
+	return err
+}
+
+// checkStoredMetadata returns an error unless metadata is nil or valid, in its compact form.
+func checkStoredMetadata(m json.RawMessage) error {
+	if m == nil {
+		return nil
+	}
+	compact, err := cleanMetadata(&m)
+	if err == nil && len(compact) != len(m) {
+		err = invalid("metadata", "Metadata must have no insignificant space")
+	}
+	return err
+}
+
+// checkHint returns an error unless a hint has the form of a hint, in few bytes.
+func checkHint(hint string) error {
+	const most = 64
+	if len(hint) > most || !strings.Contains(hint, "…") || !utf8.ValidString(hint) || strings.ContainsFunc(hint, unicode.IsControl) {
+		return invalid("hint", fmt.Sprintf("Hint must be the prefix and the last characters of a value, such as lk_user_…wxyz, at most %d bytes", most))
+	}
+	return nil
+}
