@@ -24,7 +24,7 @@ type attack struct {
 	name    string
 	rate    int
 	most    int
-	strike  func(*hostileSite, context.Context) (status int, err error)
+	strike  func(*target, context.Context) (status int, err error)
 	answers []int
 }
 
@@ -57,79 +57,79 @@ var attacks = []attack{
 	{"filtered_keys", 20, 16, filteredKeys, []int{200, 429}},
 }
 
-func unknownKey(h *hostileSite, ctx context.Context) (int, error) {
-	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-API-Key": "lk_user_" + rand.Text()})
+func unknownKey(g *target, ctx context.Context) (int, error) {
+	return g.strike(ctx, "GET", "https://"+g.Gateway+"/v1/items", nil, map[string]string{"X-API-Key": "lk_user_" + rand.Text()})
 }
 
-func sessionCookies(h *hostileSite, ctx context.Context) (int, error) {
-	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"Cookie": strings.Repeat("__Secure-limitkeeper=x; ", 19_000/24)})
+func sessionCookies(g *target, ctx context.Context) (int, error) {
+	return g.strike(ctx, "GET", "https://"+g.Gateway+"/v1/items", nil, map[string]string{"Cookie": strings.Repeat("__Secure-limitkeeper=x; ", 19_000/24)})
 }
 
-func manyHeaders(h *hostileSite, ctx context.Context) (int, error) {
+func manyHeaders(g *target, ctx context.Context) (int, error) {
 	header := map[string]string{}
 	for i := range 19_000 / 22 {
 		header[fmt.Sprintf("X-%05d", i)] = "lk_user_%6c"
 	}
-	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, header)
+	return g.strike(ctx, "GET", "https://"+g.Gateway+"/v1/items", nil, header)
 }
 
-func headersOver(h *hostileSite, ctx context.Context) (int, error) {
-	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-Large": strings.Repeat("x", 40_000)})
+func headersOver(g *target, ctx context.Context) (int, error) {
+	return g.strike(ctx, "GET", "https://"+g.Gateway+"/v1/items", nil, map[string]string{"X-Large": strings.Repeat("x", 40_000)})
 }
 
-func queryPairs(h *hostileSite, ctx context.Context) (int, error) {
-	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items?"+strings.Repeat("a&", 19_000/2), nil, nil)
+func queryPairs(g *target, ctx context.Context) (int, error) {
+	return g.strike(ctx, "GET", "https://"+g.Gateway+"/v1/items?"+strings.Repeat("a&", 19_000/2), nil, nil)
 }
 
-func longDenial(h *hostileSite, ctx context.Context) (int, error) {
-	header := map[string]string{"X-API-Key": h.denied[h.next.Add(1)%rogueKeys]}
-	return h.strike(ctx, "GET", "https://"+h.gateway+"/rogue/"+strings.Repeat("x", 2030), nil, header)
+func longDenial(g *target, ctx context.Context) (int, error) {
+	header := map[string]string{"X-API-Key": g.Denied[g.next.Add(1)%rogueKeys]}
+	return g.strike(ctx, "GET", "https://"+g.Gateway+"/rogue/"+strings.Repeat("x", 2030), nil, header)
 }
 
 // signInStorm tries a name and password from an address of a network, or from any.
-func signInStorm(h *hostileSite, ctx context.Context) (int, error) {
+func signInStorm(g *target, ctx context.Context) (int, error) {
 	address := netip.AddrFrom4([4]byte{203, 0, 113, byte(mathrand.IntN(256))})
 	if mathrand.IntN(2) == 0 {
 		address = netip.AddrFrom4([4]byte{byte(11 + mathrand.IntN(80)), byte(mathrand.IntN(256)), byte(mathrand.IntN(256)), 1})
 	}
-	return h.strike(ctx, "POST", h.url+"/dashboard/sign-in", strings.NewReader("password=x&name="+rand.Text()),
+	return g.strike(ctx, "POST", g.URL+"/dashboard/sign-in", strings.NewReader("password=x&name="+rand.Text()),
 		map[string]string{"Content-Type": "application/x-www-form-urlencoded", "X-Forwarded-For": address.String()})
 }
 
-func longBody(h *hostileSite, ctx context.Context) (int, error) {
-	return h.validateAsRogue(ctx, io.MultiReader(strings.NewReader(`{"api_key":"`), strings.NewReader(strings.Repeat("x", 1<<20))))
+func longBody(g *target, ctx context.Context) (int, error) {
+	return g.validateAsRogue(ctx, io.MultiReader(strings.NewReader(`{"api_key":"`), strings.NewReader(strings.Repeat("x", 1<<20))))
 }
 
-func deepJSON(h *hostileSite, ctx context.Context) (int, error) {
-	return h.validateAsRogue(ctx, strings.NewReader(`{"api_key":`+strings.Repeat("[", 32_000)+strings.Repeat("]", 32_000)+`}`))
+func deepJSON(g *target, ctx context.Context) (int, error) {
+	return g.validateAsRogue(ctx, strings.NewReader(`{"api_key":`+strings.Repeat("[", 32_000)+strings.Repeat("]", 32_000)+`}`))
 }
 
-func (h *hostileSite) validateAsRogue(ctx context.Context, body io.Reader) (int, error) {
-	return h.asRogue(ctx, "POST", "/validate", body)
+func (g *target) validateAsRogue(ctx context.Context, body io.Reader) (int, error) {
+	return g.asRogue(ctx, "POST", "/validate", body)
 }
 
-func handshake(h *hostileSite, ctx context.Context) (int, error) {
-	conn, err := h.dial(ctx, h.gateway, "http/1.1")
+func handshake(g *target, ctx context.Context) (int, error) {
+	conn, err := g.dial(ctx, g.Gateway, "http/1.1")
 	if err != nil {
 		return 0, err
 	}
 	return opened, conn.Close()
 }
 
-func plainHTTP(h *hostileSite, ctx context.Context) (int, error) {
-	return h.strike(ctx, "GET", "http://"+h.gateway+"/v1/items", nil, nil)
+func plainHTTP(g *target, ctx context.Context) (int, error) {
+	return g.strike(ctx, "GET", "http://"+g.Gateway+"/v1/items", nil, nil)
 }
 
 // rapidResets opens 50 streams of one HTTP/2 connection and resets each at once.
-func rapidResets(h *hostileSite, ctx context.Context) (int, error) {
-	conn, err := h.dial(ctx, h.gateway, "h2")
+func rapidResets(g *target, ctx context.Context) (int, error) {
+	conn, err := g.dial(ctx, g.Gateway, "h2")
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
 	var block, out bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", h.gateway}, {":path", "/v1/items"}, {"x-api-key", h.secret + "x"}} {
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", g.Gateway}, {":path", "/v1/items"}, {"x-api-key", g.Secret + "x"}} {
 		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
 	}
 	out.WriteString(http2.ClientPreface)
@@ -145,60 +145,60 @@ func rapidResets(h *hostileSite, ctx context.Context) (int, error) {
 	return opened, nil
 }
 
-func slowHeaders(h *hostileSite, ctx context.Context) (int, error) {
-	return h.trickle(ctx, h.gateway, "GET /v1/items HTTP/1.1\r\nHost: "+h.gateway+"\r\nX-Slow: ")
+func slowHeaders(g *target, ctx context.Context) (int, error) {
+	return g.trickle(ctx, g.Gateway, "GET /v1/items HTTP/1.1\r\nHost: "+g.Gateway+"\r\nX-Slow: ")
 }
 
 // slowBody has a valid owner's key, so that the body is waited for.
-func slowBody(h *hostileSite, ctx context.Context) (int, error) {
-	return h.trickle(ctx, h.api, "POST /functions/v1/validate HTTP/1.1\r\nHost: "+h.api+"\r\nAuthorization: Bearer "+rogueOwner+
+func slowBody(g *target, ctx context.Context) (int, error) {
+	return g.trickle(ctx, g.API, "POST /functions/v1/validate HTTP/1.1\r\nHost: "+g.API+"\r\nAuthorization: Bearer "+rogueOwner+
 		"\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n")
 }
 
-func slowReader(h *hostileSite, ctx context.Context) (int, error) {
-	return h.trickle(ctx, h.gateway, "GET /rogue/big HTTP/1.1\r\nHost: "+h.gateway+"\r\nX-API-Key: "+h.free+"\r\n\r\n")
+func slowReader(g *target, ctx context.Context) (int, error) {
+	return g.trickle(ctx, g.Gateway, "GET /rogue/big HTTP/1.1\r\nHost: "+g.Gateway+"\r\nX-API-Key: "+g.Free+"\r\n\r\n")
 }
 
 // adjustment names a meter of an account with many large plans.
-func adjustment(h *hostileSite, ctx context.Context) (int, error) {
-	return h.asRogue(ctx, "POST", "/users/1/usage/adjust", strings.NewReader(`{"meter":"tokens","delta":1,"reason":"`+rand.Text()+`"}`))
+func adjustment(g *target, ctx context.Context) (int, error) {
+	return g.asRogue(ctx, "POST", "/users/1/usage/adjust", strings.NewReader(`{"meter":"tokens","delta":1,"reason":"`+rand.Text()+`"}`))
 }
 
 // slowList reads the largest page of large plans byte by byte.
-func slowList(h *hostileSite, ctx context.Context) (int, error) {
-	return h.trickle(ctx, h.api, "GET /functions/v1/plans?limit=100 HTTP/1.1\r\nHost: "+h.api+"\r\nAuthorization: Bearer "+rogueOwner+"\r\n\r\n")
+func slowList(g *target, ctx context.Context) (int, error) {
+	return g.trickle(ctx, g.API, "GET /functions/v1/plans?limit=100 HTTP/1.1\r\nHost: "+g.API+"\r\nAuthorization: Bearer "+rogueOwner+"\r\n\r\n")
 }
 
 // requestID has a request id in a body of nearly 64 KiB.
-func requestID(h *hostileSite, ctx context.Context) (int, error) {
-	return h.asRogue(ctx, "POST", "/validate", strings.NewReader(`{"api_key":"`+h.free+`","endpoint":"/x","method":"GET",`+
+func requestID(g *target, ctx context.Context) (int, error) {
+	return g.asRogue(ctx, "POST", "/validate", strings.NewReader(`{"api_key":"`+g.Free+`","endpoint":"/x","method":"GET",`+
 		strings.Repeat(" ", 62_000)+`"request_id":"`+rand.Text()+`"}`))
 }
 
 // unfinishedForm sends most of a form that signs in, from one of a few addresses.
-func unfinishedForm(h *hostileSite, ctx context.Context) (int, error) {
-	return h.trickle(ctx, h.api, "POST /dashboard/sign-in HTTP/1.1\r\nHost: "+h.api+"\r\nX-Forwarded-For: 198.51.100."+fmt.Sprint(mathrand.IntN(8))+
+func unfinishedForm(g *target, ctx context.Context) (int, error) {
+	return g.trickle(ctx, g.API, "POST /dashboard/sign-in HTTP/1.1\r\nHost: "+g.API+"\r\nX-Forwarded-For: 198.51.100."+fmt.Sprint(mathrand.IntN(8))+
 		"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 8000\r\n\r\nname="+strings.Repeat("x", 7_900))
 }
 
-func historyList(h *hostileSite, ctx context.Context) (int, error) {
-	return h.asRogue(ctx, "GET", "/requests?limit=1", nil)
+func historyList(g *target, ctx context.Context) (int, error) {
+	return g.asRogue(ctx, "GET", "/requests?limit=1", nil)
 }
 
 // filteredKeys asks for the keys of one user under a plan of many.
-func filteredKeys(h *hostileSite, ctx context.Context) (int, error) {
-	return h.asRogue(ctx, "GET", "/keys?user_id=1&plan_id="+h.roguePlan, nil)
+func filteredKeys(g *target, ctx context.Context) (int, error) {
+	return g.asRogue(ctx, "GET", "/keys?user_id=1&plan_id="+g.RoguePlan, nil)
 }
 
 // asRogue sends a request to the REST API with the owner's key of the account rogue.
-func (h *hostileSite) asRogue(ctx context.Context, method, path string, body io.Reader) (int, error) {
-	return h.strike(ctx, method, h.url+"/functions/v1"+path, body, map[string]string{"Authorization": "Bearer " + rogueOwner, "Content-Type": "application/json"})
+func (g *target) asRogue(ctx context.Context, method, path string, body io.Reader) (int, error) {
+	return g.strike(ctx, method, g.URL+"/functions/v1"+path, body, map[string]string{"Authorization": "Bearer " + rogueOwner, "Content-Type": "application/json"})
 }
 
 // trickle sends the beginning of a request, and then sends and reads a byte every five
 // seconds until the server gives up the connection.
-func (h *hostileSite) trickle(ctx context.Context, addr, begin string) (int, error) {
-	conn, err := h.dial(ctx, addr, "http/1.1")
+func (g *target) trickle(ctx context.Context, addr, begin string) (int, error) {
+	conn, err := g.dial(ctx, addr, "http/1.1")
 	if err != nil {
 		return 0, err
 	}
@@ -222,7 +222,7 @@ func (h *hostileSite) trickle(ctx context.Context, addr, begin string) (int, err
 
 // dial opens a TLS connection to the gateway, or to another address, with a receive buffer
 // so small that an answer is not taken in by the kernel.
-func (h *hostileSite) dial(ctx context.Context, addr, proto string) (net.Conn, error) {
+func (g *target) dial(ctx context.Context, addr, proto string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err

@@ -51,13 +51,13 @@ func paced(ctx context.Context, rate, most int, fn func(n int, due time.Time)) {
 
 // phase is a time of honest load, alone or with attacks.
 type phase struct {
-	mu          sync.Mutex
-	took        []time.Duration        // of honest requests
-	signIns     []time.Duration        // of the honest owner
-	answers     map[string]map[int]int // of attacks, by name and status
-	server, own time.Duration          // processor time
-	lasted      time.Duration
-	footprint   // at its end
+	mu                     sync.Mutex
+	took                   []time.Duration        // of honest requests
+	signIns                []time.Duration        // of the honest owner
+	answers                map[string]map[int]int // of attacks, by name and status
+	server, own, attackers time.Duration          // processor time
+	lasted                 time.Duration
+	footprint              // at its end
 }
 
 // quantile returns the latency that the share q of the requests does not exceed.
@@ -131,10 +131,7 @@ func ownCPU() time.Duration {
 // run runs the honest load for a time, with attacks at a part of their rates.
 func (h *hostileSite) run(t *testing.T, lasts time.Duration, part int, as ...attack) *phase {
 	t.Helper()
-	p := &phase{answers: map[string]map[int]int{}, lasted: lasts}
-	for _, a := range as { // before any attack begins
-		p.answers[a.name] = map[int]int{}
-	}
+	p := &phase{lasted: lasts}
 	before := h.footprint()
 	own := ownCPU()
 	ctx, cancel := context.WithCancel(t.Context()) // a dialer would end at a deadline a moment before ctx does
@@ -146,24 +143,17 @@ func (h *hostileSite) run(t *testing.T, lasts time.Duration, part int, as ...att
 	loads.Go(func() {
 		paced(ctx, 1, 1, func(_ int, due time.Time) { p.note(&p.signIns, h.signIn(due)) })
 	})
+	o := order{Part: part, Lasts: lasts}
 	for _, a := range as {
-		loads.Go(func() {
-			paced(ctx, max(1, a.rate/part), max(8, a.most/part), func(int, time.Time) {
-				status, err := a.strike(h, ctx)
-				if err != nil {
-					status = 0
-					if ctx.Err() != nil {
-						return // ended by the end of the phase
-					}
-				}
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.answers[a.name][status]++
-			})
-		})
+		o.Attacks = append(o.Attacks, a.name)
+	}
+	r, err := h.attackers.attack(o)
+	if err != nil {
+		t.Fatal(err)
 	}
 	<-ctx.Done()
 	p.footprint = h.footprint()
+	p.answers, p.attackers = r.Answers, r.CPU
 	p.server, p.own = p.cpu-before.cpu, ownCPU()-own
 	loads.Wait()
 	return p
@@ -172,7 +162,7 @@ func (h *hostileSite) run(t *testing.T, lasts time.Duration, part int, as ...att
 // add adds another phase of the same kind.
 func (p *phase) add(o *phase) {
 	p.took, p.signIns = append(p.took, o.took...), append(p.signIns, o.signIns...)
-	p.server, p.own, p.lasted = p.server+o.server, p.own+o.own, p.lasted+o.lasted
+	p.server, p.own, p.attackers, p.lasted = p.server+o.server, p.own+o.own, p.attackers+o.attackers, p.lasted+o.lasted
 	o.peak = max(o.peak, p.peak)
 	p.footprint = o.footprint
 	if p.answers == nil {
@@ -200,8 +190,8 @@ func (p *phase) share(cpu time.Duration) float64 {
 }
 
 func (p *phase) String() string {
-	return fmt.Sprintf("%d requests, p50 %v, p99 %v, %d sign-ins, p50 %v; CPU %.0f %% server, %.0f %% load; memory %d MiB, data %d KiB, %d open files",
+	return fmt.Sprintf("%d requests, p50 %v, p99 %v, %d sign-ins, p50 %v; CPU %.0f %% server, %.0f %% honest load, %.0f %% attackers; memory %d MiB, data %d KiB, %d open files",
 		len(p.took), quantile(p.took, .5).Round(10*time.Microsecond), quantile(p.took, .99).Round(10*time.Microsecond),
-		len(p.signIns), quantile(p.signIns, .5).Round(time.Millisecond), p.share(p.server), p.share(p.own),
+		len(p.signIns), quantile(p.signIns, .5).Round(time.Millisecond), p.share(p.server), p.share(p.own), p.share(p.attackers),
 		p.peak>>20, p.data>>10, p.files)
 }

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,18 +33,13 @@ const (
 // rogue. Gateway, API and dashboard are on TLS.
 type hostileSite struct {
 	*site
-	gateway     string // host:port; paths below /rogue/ are for keys of the account rogue
-	api         string // host:port
-	pid         int
-	key, secret string   // the honest end-user key
-	denied      []string // secrets of the account rogue that are over their quota
-	roguePlan   string   // a plan of the account rogue that many users have
-	free        string   // a secret of the account rogue that has quota left
-	browser     *http.Client
-	attackers   *http.Client
-	allowed     atomic.Int64 // number of allowed honest requests
-	denials     int64        // answers to denials with long paths
-	next        atomic.Int64 // index of the next key in denied
+	target
+	attackers *attackers
+	pid       int
+	key       string // the id of the honest end-user key
+	browser   *http.Client
+	allowed   atomic.Int64 // number of allowed honest requests
+	denials   int64        // answers to denials with long paths
 
 	mu     sync.Mutex
 	faults []string // the errors and responses of failed honest requests
@@ -54,7 +48,7 @@ type hostileSite struct {
 func newHostileSite(t *testing.T) *hostileSite {
 	t.Helper()
 	h := &hostileSite{site: &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000",
-		env: []string{"GOGC=off", "GOMEMLIMIT=" + memoryLimit}}}
+		env: []string{"GOGC=off", "GOMEMLIMIT=" + memoryLimit, fmt.Sprint("GOMAXPROCS=", 2*runtime.NumCPU())}}}
 	var ports [3]string
 	for i := range ports {
 		var err error
@@ -62,17 +56,17 @@ func newHostileSite(t *testing.T) *hostileSite {
 			t.Fatal(err)
 		}
 	}
-	h.admin, h.gateway, h.api = ports[0], "localhost:"+ports[1], "localhost:"+ports[2]
-	h.url, h.config = "https://"+h.api, filepath.Join(h.dir, "Caddyfile")
+	h.admin, h.Gateway, h.API = ports[0], "localhost:"+ports[1], "localhost:"+ports[2]
+	h.URL = "https://" + h.API
+	h.url, h.config = h.URL, filepath.Join(h.dir, "Caddyfile")
 	upstream := httptest.NewServer(http.HandlerFunc(answerHostile))
 	t.Cleanup(upstream.Close)
 	if err := os.WriteFile(h.config, []byte(h.caddyfile(strings.TrimPrefix(upstream.URL, "http://"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.pid = h.start().cmd.Process.Pid
-	h.attackers = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	t.Cleanup(h.attackers.CloseIdleConnections)
 	h.fill()
+	h.attackers = startAttackers(t, &h.target)
 	return h
 }
 
@@ -140,14 +134,14 @@ https://%[3]s {
 https://%[4]s {
 	limitkeeper_api
 }
-`, h.admin, h.dir, h.gateway, h.api, maxHistory, rogueOwner, upstream)
+`, h.admin, h.dir, h.Gateway, h.API, maxHistory, rogueOwner, upstream)
 }
 
 // fill makes the keys of both accounts, and signs the honest owner in once, so that its
 // browser is known.
 func (h *hostileSite) fill() {
 	h.t.Helper()
-	h.key, h.secret = h.newKey(1_000_000_000)
+	h.key, h.Secret = h.newKey(1_000_000_000)
 	h.signInWithSecrets(map[string]string{})
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -160,15 +154,15 @@ func (h *hostileSite) fill() {
 	}
 	rogue := *h.site
 	rogue.owner = rogueOwner
-	_, h.free = rogue.newKey(1_000_000_000)
+	_, h.Free = rogue.newKey(1_000_000_000)
 	for range rogueKeys {
 		_, secret := rogue.newKey(1)
 		for _, want := range []int{200, 429} {
-			if status, err := h.strike(h.t.Context(), "GET", "https://"+h.gateway+"/rogue/x", nil, map[string]string{"X-API-Key": secret}); status != want {
+			if status, err := h.strike(h.t.Context(), "GET", "https://"+h.Gateway+"/rogue/x", nil, map[string]string{"X-API-Key": secret}); status != want {
 				h.t.Fatalf("a key with a quota of 1: got %d (%v), want %d", status, err, want)
 			}
 		}
-		h.denied = append(h.denied, secret)
+		h.Denied = append(h.Denied, secret)
 	}
 	h.fillRogue(&rogue)
 }
@@ -185,28 +179,10 @@ func (h *hostileSite) fillRogue(rogue *site) {
 		rogue.must("POST", "/functions/v1/plans", map[string]any{"name": fmt.Sprint(i), "max_requests": nil, "description": strings.Repeat("x", 4096), "features": features,
 			"limits": []any{map[string]any{"meter": "tokens", "max": 1000, "period": "day"}}}, &plan)
 	}
-	h.roguePlan = plan.ID
+	h.RoguePlan = plan.ID
 	for i := range rogueUsers {
 		rogue.must("POST", "/functions/v1/users", map[string]any{"name": fmt.Sprint(i), "plan_id": plan.ID}, nil)
 	}
-}
-
-// strike sends a request of an attacker and returns the status of the answer.
-func (h *hostileSite) strike(ctx context.Context, method, url string, body io.Reader, header map[string]string) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return 0, err
-	}
-	for name, v := range header {
-		r.Header.Set(name, v)
-	}
-	resp, err := h.attackers.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, err
 }
 
 // request is one honest request, through the gateway or to /validate, which has to be
@@ -216,8 +192,8 @@ func (h *hostileSite) request(n int, due time.Time) time.Duration {
 	var body []byte
 	var err error
 	if n%2 == 0 {
-		r, _ := http.NewRequest("GET", "https://"+h.gateway+"/v1/items", nil)
-		r.Header.Set("X-API-Key", h.secret)
+		r, _ := http.NewRequest("GET", "https://"+h.Gateway+"/v1/items", nil)
+		r.Header.Set("X-API-Key", h.Secret)
 		var resp *http.Response
 		if resp, err = client.Do(r); err == nil {
 			status = resp.StatusCode
@@ -225,7 +201,7 @@ func (h *hostileSite) request(n int, due time.Time) time.Duration {
 			resp.Body.Close()
 		}
 	} else {
-		status, body, err = h.call("POST", "/functions/v1/validate", map[string]string{"api_key": h.secret, "endpoint": "/v1/items", "method": "GET"})
+		status, body, err = h.call("POST", "/functions/v1/validate", map[string]string{"api_key": h.Secret, "endpoint": "/v1/items", "method": "GET"})
 	}
 	if err != nil || status != 200 || n%2 == 1 && !strings.Contains(string(body), `"success":true`) {
 		h.fault("request: %d %.200s (%v)", status, body, err)

@@ -21,7 +21,7 @@ const (
 	honestRate      = 100 // requests a second
 	togetherPart    = 8   // all attacks together have an eighth of their rates, which is 200 requests a second
 
-	memoryLimit = "384MiB"  // GOMEMLIMIT of the server, which has GOGC=off
+	memoryLimit = "384MiB"  // GOMEMLIMIT of the server, which has GOGC=off and twice as many threads as processors: see docs/security.md
 	memoryBound = 512 << 20 // bytes of memory that the server may take with it, at any time
 
 	// The data directory grows by these bytes at most.
@@ -48,7 +48,7 @@ func TestHostile(t *testing.T) {
 		}
 		part = 1
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // the loads share the processors with the server
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // the honest load shares the processors with the server
 	h := newHostileSite(t)
 	began := time.Now()
 	before := h.footprint()
@@ -78,7 +78,7 @@ func (h *hostileSite) checkDenials() {
 	const denials = 400 // 8 of each key: all are recorded
 	before := h.footprint().data
 	for range denials {
-		if status, err := longDenial(h, h.t.Context()); status != http.StatusTooManyRequests {
+		if status, err := longDenial(&h.target, h.t.Context()); status != http.StatusTooManyRequests {
 			h.t.Fatalf("a denial: got %d (%v)", status, err)
 		}
 	}

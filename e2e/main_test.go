@@ -20,6 +20,13 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // run builds the binary once and runs the tests.
 func run(m *testing.M) int {
+	if os.Getenv(attackersWanted) != "" {
+		if err := attackFor(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	var err error
 	if root, err = filepath.Abs(".."); err != nil {
 		fmt.Fprintln(os.Stderr, err)

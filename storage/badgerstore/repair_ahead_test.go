@@ -371,7 +371,6 @@ func TestRepairAfterUpgrade(t *testing.T) {
 // TestRebuildBehindRepair: tables may have records that a repair has cut off from the event log. So Rebuild from the event
 // log alone would lose data: it refuses and changes nothing, until a scrub after the repair has written a copy.
 func TestRebuildBehindRepair(t *testing.T) {
-	t.Parallel()
 	d := storeToDamage(t, true)
 	changeByte(t, filepath.Join(d.dir, eventLogDir, d.files[3]), segmentData+5)
 	if _, err := Repair(d.dir, func([]string) bool { return true }); err != nil {
