@@ -35,7 +35,7 @@ func BenchmarkValidate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	plan, err := svc.CreatePlan(b.Context(), account.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
+	plan, err := svc.CreatePlan(b.Context(), account.ID, core.PlanPatch{Name: new("Pro"), Limit: core.Some(int64(1000)), Period: new("month")})
 	if err != nil {
 		b.Fatal(err)
 	}

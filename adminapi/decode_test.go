@@ -48,10 +48,10 @@ func TestBodyFaults(t *testing.T) {
 		{"unknown twice", `{"name":"a","x":1,"x":2}`, "x", "Must not be given twice"},
 		{"without a name twice", `{"name":"a","":1,"":2}`, "body", "Must not be given twice"},
 		{"long name twice", `{"` + fill("ä", 9000) + `":1,"` + fill("ä", 9000) + `":2}`, fill("ä", 64), "Must not be given twice"},
-		{"twice inside", `{"name":"a","metadata":{"b":[{"c":1,"c":2}]}}`, "metadata", "Must not hold a member twice"},
+		{"twice inside", `{"name":"a","metadata":{"b":[{"c":1,"c":2}]}}`, "metadata", "Must not be given twice"},
 		{"deep", `{"name":"a","metadata":` + fill("[", 33) + fill("]", 33) + `}`, "metadata", "Must not be nested that deeply"},
 		{"very deep", `{"name":"a","x":` + fill("[", 9000) + fill("]", 9000) + `}`, "x", "Must not be nested that deeply"},
-		{"deeper than any reader goes", fill("[", 30000) + fill("]", 30000), "body", "Body must be valid JSON"},
+		{"deeper than any reader goes", fill("[", 30000) + fill("]", 30000), "body", "Body must not be nested that deeply"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := a.in(t).bad("POST", prefix+"/users", tc.body).wantField(core.CodeInvalidRequest, tc.field)

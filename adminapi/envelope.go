@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -147,4 +148,41 @@ func orNull[T comparable](v T) *T {
 		return nil
 	}
 	return &v
+}
+
+// object is a JSON object with its members in order.
+type object []field
+
+type field struct {
+	name  string
+	value any
+}
+
+// view appends the members of a resource.
+func view[R, P any](o object, of *core.Members[R, P], r *R) object {
+	for i := range of.List {
+		o = append(o, field{of.List[i].Name, of.List[i].Get(r)})
+	}
+	return o
+}
+
+// and appends the times of a resource.
+func (o object) and(created, updated time.Time) object {
+	return append(o, field{"created_at", created}, field{"updated_at", updated})
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (o object) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, f := range o {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		text, err := json.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(appendText(b, f.name), ':'), text...)
+	}
+	return append(b, '}'), nil
 }

@@ -1,46 +1,31 @@
 package adminapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// key is the JSON form of a key: with its value after creation and regeneration, else with a hint.
-type key struct {
-	ID         string          `json:"id"`
-	APIKey     string          `json:"api_key,omitempty"`
-	Hint       string          `json:"hint,omitempty"`
-	Name       string          `json:"name"`
-	UserID     int64           `json:"user_id"`
-	PlanID     *string         `json:"plan_id"`
-	Status     core.KeyStatus  `json:"status"`
-	ExpiresAt  *time.Time      `json:"expires_at"`
-	Metadata   json.RawMessage `json:"metadata"`
-	LastUsedAt *time.Time      `json:"last_used_at"`
-	CreatedAt  time.Time       `json:"created_at"`
-	UpdatedAt  time.Time       `json:"updated_at"`
-}
-
-func viewKey(k *core.Key, lastUsed time.Time) key {
-	return key{
-		ID: k.ID, Hint: k.Hint, Name: k.Name, UserID: k.UserID, PlanID: orNull(k.PlanID),
-		Status: k.Status, ExpiresAt: k.ExpiresAt, Metadata: k.Metadata, LastUsedAt: orNull(lastUsed),
-		CreatedAt: k.CreatedAt, UpdatedAt: k.UpdatedAt,
+// viewKey returns the JSON form of a key, with its value after creation and regeneration, else with a hint.
+func viewKey(k *core.Key, secret string, lastUsed time.Time) object {
+	shown := field{"hint", k.Hint}
+	if secret != "" {
+		shown = field{"api_key", secret}
 	}
+	v := view(object{{"id", k.ID}, shown}, &core.KeyMembers, k)
+	return append(v, field{"last_used_at", orNull(lastUsed)}).and(k.CreatedAt, k.UpdatedAt)
 }
 
 // viewKeys returns the JSON form of keys. It reads all last-used times in one call.
-func (c *call) viewKeys(ks []*core.Key) ([]key, error) {
+func (c *call) viewKeys(ks []*core.Key) ([]object, error) {
 	times, err := c.svc.LastUsed(c.ctx(), c.account, ks)
 	if err != nil {
 		return nil, err
 	}
-	views := make([]key, len(ks))
+	views := make([]object, len(ks))
 	for i, k := range ks {
-		views[i] = viewKey(k, times[i])
+		views[i] = viewKey(k, "", times[i])
 	}
 	return views, nil
 }
@@ -99,27 +84,23 @@ func viewKeyUsage(u *core.KeyUsage) keyUsageView {
 	return v
 }
 
-func readNewKey(m *members) core.KeyPatch {
-	return core.KeyPatch{
-		Name:      m.text("name"),
-		UserID:    m.whole("user_id"),
-		PlanID:    m.planID(),
-		Status:    m.text("status"),
-		ExpiresAt: m.time("expires_at"),
-		Metadata:  m.object("metadata"),
-		Secret:    m.text("api_key"),
-	}
+func readNewKey(m *members) core.KeyPatch { return readKeyMembers(m, nil) }
+
+// readKey takes the members of a key and ignores the read-only ones.
+func readKey(m *members) core.KeyPatch {
+	return readKeyMembers(m, []string{"id", "hint", "last_used_at", "created_at", "updated_at"})
 }
 
-// readKey takes the writable members of a key and ignores the read-only ones.
-func readKey(m *members) core.KeyPatch {
-	m.ignore("id", "hint", "last_used_at", "created_at", "updated_at")
-	return readNewKey(m)
+func readKeyMembers(m *members, readOnly []string) core.KeyPatch {
+	p := readPatch(m, &core.KeyMembers, readOnly)
+	p.Secret = m.Text("api_key")
+	m.checkPlanID(p.PlanID)
+	return p
 }
 
 // readGrace returns how long the old value of a key still works.
 func readGrace(m *members) time.Duration {
-	seconds := orZero(m.whole("grace_seconds"))
+	seconds := orZero(m.Whole("grace_seconds"))
 	tooMany := int64(core.MaxGrace/time.Second) + 1 // core refuses it, and the conversion to Duration cannot overflow
 	return time.Duration(max(-1, min(seconds, tooMany))) * time.Second
 }
@@ -211,15 +192,11 @@ func (c *call) replyKey(status int, k *core.Key, secret string, err error) error
 	if err != nil {
 		return err
 	}
-	views, err := c.viewKeys([]*core.Key{k})
+	times, err := c.svc.LastUsed(c.ctx(), c.account, []*core.Key{k})
 	if err != nil {
 		return err
 	}
-	v := views[0]
-	if secret != "" {
-		v.APIKey, v.Hint = secret, ""
-	}
-	return c.write(status, single{v})
+	return c.write(status, single{viewKey(k, secret, times[0])})
 }
 
 func deleteKey(c *call, id string) error {

@@ -2,32 +2,12 @@ package adminapi
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// plan is the JSON form of a plan.
-type plan struct {
-	ID            string       `json:"id"`
-	Name          string       `json:"name"`
-	Description   *string      `json:"description"`
-	MaxRequests   *int64       `json:"max_requests"` // null: no such limit
-	RequestPeriod core.Period  `json:"request_period"`
-	Limits        []core.Limit `json:"limits"`
-	Rate          *core.Rate   `json:"rate"` // null: none
-	IsActive      bool         `json:"is_active"`
-	Features      []string     `json:"features"`
-	CreatedAt     time.Time    `json:"created_at"`
-	UpdatedAt     time.Time    `json:"updated_at"`
-}
-
-func viewPlan(p *core.Plan) plan {
-	features := p.Features
-	if features == nil {
-		features = []string{}
-	}
-	return plan{p.ID, p.Name, p.Description, maxOrNull(p.Limit), p.Period, append([]core.Limit{}, p.Limits...), p.Rate, !p.Inactive, features, p.CreatedAt, p.UpdatedAt}
+func viewPlan(p *core.Plan) object {
+	return view(object{{"id", p.ID}}, &core.PlanMembers, p).and(p.CreatedAt, p.UpdatedAt)
 }
 
 // planUsageView is the JSON form of the usage of a plan.
@@ -42,28 +22,11 @@ func viewPlanUsage(u *core.PlanUsage) planUsageView {
 	return planUsageView{u.Users, u.Used, u.Average(), u.Plan.Period}
 }
 
-func readNewPlan(m *members) core.PlanPatch {
-	unlimited := string(m.raw["max_requests"]) == "null"
-	if unlimited {
-		m.ignore("max_requests")
-	}
-	return core.PlanPatch{
-		Name:        m.text("name"),
-		Description: m.optionalText("description"),
-		Limit:       m.whole("max_requests"),
-		Unlimited:   unlimited,
-		Period:      m.text("request_period"),
-		Limits:      m.limits("limits"),
-		Rate:        m.rate("rate"),
-		Active:      m.flag("is_active"),
-		Features:    m.texts("features"),
-	}
-}
+func readNewPlan(m *members) core.PlanPatch { return readPatch(m, &core.PlanMembers, nil) }
 
-// readPlan takes the writable members of a plan and ignores the read-only ones.
+// readPlan takes the members of a plan and ignores the read-only ones.
 func readPlan(m *members) core.PlanPatch {
-	m.ignore("id", "created_at", "updated_at")
-	return readNewPlan(m)
+	return readPatch(m, &core.PlanMembers, []string{"id", "created_at", "updated_at"})
 }
 
 func listPlans(c *call) error {

@@ -82,7 +82,7 @@ var routes = []route{
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
 	{method: "GET", path: "/health/ready", handle: ready, public: true, plain: true},
 	{method: "GET", path: "/health/live", handle: live, public: true, plain: true},
-	{method: "GET", path: "/openapi.yaml", handle: document, public: true},
+	{method: "GET", path: "/openapi.yaml", handle: openAPI, public: true},
 }
 
 // endpoint is one path with its methods. The endpoint without methods answers unknown paths.
@@ -160,8 +160,8 @@ func (e *endpoint) serve(c *call) error {
 //go:embed openapi.yaml
 var openapi []byte
 
-// document answers with openapi.yaml.
-func document(c *call) error {
+// openAPI answers with openapi.yaml.
+func openAPI(c *call) error {
 	c.w.Header().Set("Content-Type", "application/yaml")
 	_, _ = c.w.Write(openapi) // the client may have disconnected
 	return nil

@@ -39,25 +39,25 @@ func maxOrNull(max int64) *int64 {
 
 // readAdjustment takes the members of an adjustment.
 func readAdjustment(m *members) core.AdjustmentCall {
-	a := core.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: orZero(m.text("reason"))}}
-	if meter := m.text("meter"); meter != nil {
+	a := core.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: orZero(m.Text("reason"))}}
+	if meter := m.Text("meter"); meter != nil {
 		a.Meter = *meter
 	}
-	delta, set, period := m.whole("delta"), m.whole("set"), m.text("period")
+	delta, set, period := m.Whole("delta"), m.Whole("set"), m.Text("period")
 	switch {
 	case (delta == nil) == (set == nil):
-		m.wrong("delta", "Give either delta or set")
+		m.Wrong("delta", "Give either delta or set")
 	case delta != nil && period != nil:
-		m.wrong("period", "A delta changes every period: give a period only with set")
+		m.Wrong("period", "A delta changes every period: give a period only with set")
 	case delta != nil:
 		a.Value = *delta
 	case period == nil:
-		m.wrong("period", "Period is required with set")
+		m.Wrong("period", "Period is required with set")
 	default:
 		a.Set, a.Value = true, *set
 		var err error
 		if a.Period, err = core.ParsePeriod(*period); err != nil {
-			m.wrong("period", "Must be one of minute, hour, day, week, month, year, lifetime")
+			m.Wrong("period", "Must be one of minute, hour, day, week, month, year, lifetime")
 		}
 	}
 	if a.RequestID = m.requestID(); m.err != nil {

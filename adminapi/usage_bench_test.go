@@ -81,7 +81,7 @@ func usageAccount(b *testing.B, svc *core.Service, store core.Store, name string
 	if err != nil {
 		b.Fatal(err)
 	}
-	pl, err := svc.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
+	pl, err := svc.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("Pro"), Limit: core.Some(int64(1000)), Period: new("month")})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,29 +1,14 @@
 package adminapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// user is the JSON form of a user.
-type user struct {
-	UserID      int64           `json:"user_id"`
-	Name        string          `json:"name"`
-	Email       *string         `json:"email"`
-	ExternalID  *string         `json:"external_id"`
-	PlanID      *string         `json:"plan_id"`
-	Metadata    json.RawMessage `json:"metadata"`
-	CustomStart *time.Time      `json:"custom_start"`
-	IsDisabled  bool            `json:"is_disabled"`
-	CreatedAt   time.Time       `json:"created_at"`
-	UpdatedAt   time.Time       `json:"updated_at"`
-}
-
-func viewUser(u *core.User) user {
-	return user{u.ID, u.Name, u.Email, orNull(u.ExternalID), orNull(u.PlanID), u.Metadata, orNull(u.Anchors.Start()), u.Disabled, u.CreatedAt, u.UpdatedAt}
+func viewUser(u *core.User) object {
+	return view(object{{"user_id", u.ID}}, &core.UserMembers, u).and(u.CreatedAt, u.UpdatedAt)
 }
 
 // planUser is a user in the list of a plan.
@@ -59,21 +44,15 @@ func viewUserUsage(u *core.UserUsage) userUsageView {
 
 // readNewUser takes the members of a new user: it starts enabled.
 func readNewUser(m *members) core.UserPatch {
-	return core.UserPatch{
-		Name:        m.text("name"),
-		Email:       m.optionalText("email"),
-		ExternalID:  m.optionalText("external_id"),
-		PlanID:      m.planID(),
-		Metadata:    m.object("metadata"),
-		CustomStart: m.start("custom_start"),
-	}
+	p := readPatch(m, &core.UserMembers, nil, "is_disabled")
+	m.checkPlanID(p.PlanID)
+	return p
 }
 
-// readUser takes the writable members of a user and ignores the read-only ones.
+// readUser takes the members of a user and ignores the read-only ones.
 func readUser(m *members) core.UserPatch {
-	p := readNewUser(m)
-	p.Disabled = m.flag("is_disabled")
-	m.ignore("user_id", "created_at", "updated_at")
+	p := readPatch(m, &core.UserMembers, []string{"user_id", "created_at", "updated_at"})
+	m.checkPlanID(p.PlanID)
 	return p
 }
 

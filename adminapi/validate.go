@@ -1,7 +1,6 @@
 package adminapi
 
 import (
-	"bytes"
 	"log/slog"
 	"net/http"
 	"time"
@@ -50,52 +49,43 @@ func (c *call) logRefusal(d *core.Decision) {
 	c.config.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "request refused", attrs...)
 }
 
-// request decodes the body, with parseFast if possible.
+// request decodes the body.
 func (c *call) request() (q core.Request, err error) {
-	buf := bodyPool.Get().(*bytes.Buffer)
-	defer putBuffer(buf)
-	body, err := c.body(buf)
-	if err != nil {
-		return q, err
-	}
-	if q, ok := parseFast(string(body)); ok {
-		return q, nil
-	}
-	return decodeBody(c, body, readRequest)
+	return decode(c, readRequest)
 }
 
 // readRequest takes the members of a validation request.
 func readRequest(m *members) core.Request {
 	q := core.Request{
-		Secret:   orZero(m.text("api_key")),
-		Endpoint: orZero(m.text("endpoint")),
-		Method:   orZero(m.text("method")),
-		IP:       orZero(m.text("ip_address")),
+		Secret:   orZero(m.Text("api_key")),
+		Endpoint: orZero(m.Text("endpoint")),
+		Method:   orZero(m.Text("method")),
+		IP:       orZero(m.Text("ip_address")),
 		Cost:     1,
 	}
-	cost := m.whole("cost")
+	cost := m.Whole("cost")
 	costs, requests := m.costs("costs")
 	switch q.Costs = costs; {
 	case cost != nil && requests != nil:
-		m.wrong("costs", "The cost of requests is given twice: cost and costs.requests")
+		m.Wrong("costs", "The cost of requests is given twice: cost and costs.requests")
 	case cost != nil:
 		q.Cost = *cost
 	case requests != nil:
 		q.Cost = *requests
 	}
 	q.RequestID = m.requestID()
-	m.ignore("context") // published clients send it
+	m.Ignore("context") // published clients send it
 	return q
 }
 
-// requestID returns the member request_id, "" if it is missing. An empty id is an error, because its
+// requestID returns the member request_id, "" if it is missing or null. An empty id is an error, because its
 // sender expects to be counted once.
 func (m *members) requestID() string {
-	id := m.optionalText("request_id").Value
-	if id == nil {
+	v, ok := m.Member("request_id", core.TypeText, true)
+	if !ok || v == nil {
 		return ""
 	}
-	parsed, err := core.ParseRequestID(*id)
+	parsed, err := core.ParseRequestID(v.(string))
 	if err != nil && m.err == nil {
 		m.err = err
 	}

@@ -343,7 +343,7 @@ users:
 func TestAmbiguity(t *testing.T) {
 	b := newBench(t, memstore.New())
 	create := func(name string) string {
-		pl, err := b.svc.CreatePlan(b.Context(), b.account, core.PlanPatch{Name: &name, Limit: new(int64(1)), Period: new("day")})
+		pl, err := b.svc.CreatePlan(b.Context(), b.account, core.PlanPatch{Name: &name, Limit: core.Some(int64(1)), Period: new("day")})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func benchGateway(b *testing.B) (*Gateway, string) {
 	g.vary, g.headers = varyOf(g.Keys), headerFamilies["all"]
 	account, _, _, err := l.service.CreateAccount(b.Context(), DefaultAccount)
 	must(err)
-	plan, err := l.service.CreatePlan(b.Context(), account.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
+	plan, err := l.service.CreatePlan(b.Context(), account.ID, core.PlanPatch{Name: new("Pro"), Limit: core.Some(int64(1000)), Period: new("month")})
 	must(err)
 	user, err := l.service.CreateUser(b.Context(), account.ID, core.UserPatch{Name: new("ann")})
 	must(err)

@@ -81,7 +81,7 @@ func TestConfiguredKeyPrefix(t *testing.T) {
 	a, err := s.Service().AccountByName(t.Context(), "default")
 	s.Must(err)
 	ten := &caddytest.Tenant{Account: a.ID}
-	ten.Plan, err = s.Service().CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("p"), Limit: new(int64(1000)), Period: new("year")})
+	ten.Plan, err = s.Service().CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("p"), Limit: core.Some(int64(1000)), Period: new("year")})
 	s.Must(err)
 	ten.User, err = s.Service().CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("u")})
 	s.Must(err)

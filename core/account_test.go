@@ -143,7 +143,7 @@ func TestCaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, _, _, _ := s.CreateAccount(t.Context(), "other")
-	plan := core.PlanPatch{Name: new("plan"), Limit: new(int64(1)), Period: new("day")}
+	plan := core.PlanPatch{Name: new("plan"), Limit: core.Some(int64(1)), Period: new("day")}
 	pl, _ := s.CreatePlan(t.Context(), a.ID, plan)
 	u, _ := s.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("user"), PlanID: core.Some(pl.ID)})
 	_, _, err = s.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &u.ID})

@@ -17,7 +17,7 @@ func TestBatch(t *testing.T) {
 	secret, stop := "", errors.New("stop")
 	fill := func(end error) func(b *core.Batch) error {
 		return func(b *core.Batch) error {
-			pl, err := b.CreatePlan(core.PlanPatch{Name: new("pro"), Limit: new(int64(5)), Period: new("day")})
+			pl, err := b.CreatePlan(core.PlanPatch{Name: new("pro"), Limit: core.Some(int64(5)), Period: new("day")})
 			c.ok(err)
 			u, err := b.CreateUser(core.UserPatch{Name: new("ann"), PlanID: core.Some(pl.ID), Email: core.Some("ann@example.com")})
 			c.ok(err)
@@ -64,7 +64,7 @@ func TestBatchCounts(t *testing.T) {
 	svc.Tune(core.Tunables{MaxPlans: 3, MaxUsers: 2, MaxKeys: 2})
 	create := map[string]func(*core.Batch) error{
 		"plans": func(b *core.Batch) error {
-			_, err := b.CreatePlan(core.PlanPatch{Name: new("p"), Limit: new(int64(5)), Period: new("day")})
+			_, err := b.CreatePlan(core.PlanPatch{Name: new("p"), Limit: core.Some(int64(5)), Period: new("day")})
 			return err
 		},
 		"users": func(b *core.Batch) error {
@@ -99,9 +99,9 @@ func TestBatchCounts(t *testing.T) {
 		}
 		return limits
 	}
-	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("a"), Unlimited: true, Limits: core.Some(meters(0, core.MaxMeters))})
+	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("a"), Limit: core.Null[int64](), Limits: core.Some(meters(0, core.MaxMeters))})
 	c.ok(err)
-	other := core.PlanPatch{Name: new("b"), Unlimited: true, Limits: core.Some(meters(50, 51))}
+	other := core.PlanPatch{Name: new("b"), Limit: core.Null[int64](), Limits: core.Some(meters(50, 51))}
 	if _, err := svc.CreatePlan(t.Context(), c.id, other); fieldOf(err) != "limits" {
 		t.Errorf("one meter too many: %v, want it refused", err)
 	}

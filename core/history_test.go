@@ -44,7 +44,7 @@ func TestAccountHistory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, _ := service.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("basic"), Unlimited: true})
+		plan, _ := service.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("basic"), Limit: core.Null[int64]()})
 		var keys []*core.Key
 		users := rapid.IntRange(1, 4).Draw(t, "users")
 		for i := range users {
@@ -130,7 +130,7 @@ func TestAccountHistoryBound(t *testing.T) {
 	ctx, store, now := t.Context(), memstore.New(), at("2026-03-10T12:00:00Z")
 	service := core.NewService(store, core.Config{Clock: func() time.Time { return now }})
 	a, _, _, _ := service.CreateAccount(ctx, "acme")
-	plan, _ := service.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("basic"), Unlimited: true})
+	plan, _ := service.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("basic"), Limit: core.Null[int64]()})
 	u, err := service.CreateUser(ctx, a.ID, core.UserPatch{Name: new("alice"), PlanID: core.Some(plan.ID)})
 	if err != nil {
 		t.Fatal(err)

@@ -119,6 +119,37 @@ type KeyPatch struct {
 	Hint string // of the value with the digest, see [HintOf]; "" if the value is not known
 }
 
+// KeyMembers describe keys. The batch checks user_id and plan_id, and that the key expires in the future.
+var KeyMembers = Members[Key, KeyPatch]{
+	List: []Member[Key, KeyPatch]{
+		plain("name", TypeText, func(p *KeyPatch) **string { return &p.Name }, func(k *Key) string { return k.Name },
+			func(k *Key, v string) (err error) {
+				k.Name, err = cleanName("name", v)
+				return err
+			}).required(),
+		plain("user_id", TypeWhole, func(p *KeyPatch) **int64 { return &p.UserID }, func(k *Key) int64 { return k.UserID }, nil).required(),
+		nullable("plan_id", TypeText, func(p *KeyPatch) *Optional[string] { return &p.PlanID }, func(k *Key) *string { return orNil(k.PlanID) }, nil),
+		plain("status", TypeText, func(p *KeyPatch) **string { return &p.Status }, func(k *Key) string { return string(k.Status) },
+			func(k *Key, v string) error {
+				if k.Status = KeyStatus(v); k.Status != KeyActive && k.Status != KeyInactive {
+					return invalid("status", "Status must be active or inactive")
+				}
+				return nil
+			}),
+		nullable("expires_at", TypeTime, func(p *KeyPatch) *Optional[time.Time] { return &p.ExpiresAt }, func(k *Key) *time.Time { return k.ExpiresAt },
+			func(k *Key, v *time.Time) error {
+				k.ExpiresAt = v
+				return nil
+			}),
+		nullable("metadata", TypeObject, func(p *KeyPatch) *Optional[json.RawMessage] { return &p.Metadata }, func(k *Key) *json.RawMessage { return metadataOrNil(k.Metadata) },
+			func(k *Key, v *json.RawMessage) (err error) {
+				k.Metadata, err = cleanMetadata(v)
+				return err
+			}),
+	},
+	fresh: func() *Key { return new(Key) },
+}
+
 // Check returns the error of the members that an account does not affect, for a new key.
 func (p KeyPatch) Check(now time.Time) error { return p.applyMembers(new(Key), now) }
 
@@ -134,34 +165,14 @@ func (p KeyPatch) apply(b *Batch, k *Key, now time.Time) error {
 }
 
 // applyMembers checks and sets the members that do not depend on other resources.
-func (p KeyPatch) applyMembers(k *Key, now time.Time) (err error) {
-	if p.Name != nil {
-		if k.Name, err = cleanName("name", *p.Name); err != nil {
-			return err
-		}
-	}
-	if p.Status != nil {
-		k.Status = KeyStatus(*p.Status)
-		if k.Status != KeyActive && k.Status != KeyInactive {
-			return invalid("status", "Status must be active or inactive")
-		}
-	}
+func (p KeyPatch) applyMembers(k *Key, now time.Time) error {
 	if p.Secret != nil && !k.accepts(DigestOf(*p.Secret), now) {
 		return invalid("api_key", "The value of a key cannot be chosen: regenerate the key to change it")
 	}
-	if p.ExpiresAt.Set {
-		t, had := p.ExpiresAt.Value, k.ExpiresAt
-		if t != nil && !t.After(now) && (had == nil || !t.Equal(*had)) {
-			return invalid("expires_at", "Expires at must be in the future")
-		}
-		k.ExpiresAt = p.ExpiresAt.Value
+	if t, had := p.ExpiresAt.Value, k.ExpiresAt; t != nil && !t.After(now) && (had == nil || !t.Equal(*had)) {
+		return invalid("expires_at", "Expires at must be in the future")
 	}
-	if p.Metadata.Set {
-		if k.Metadata, err = cleanMetadata(p.Metadata.Value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return KeyMembers.apply(&p, k)
 }
 
 // applyDigest sets the digest of the value.
@@ -210,8 +221,8 @@ func (p KeyPatch) applyReferences(b *Batch, k *Key) error {
 // are required, and a plan unless the user has one. It is a validation error if the account has
 // reached max_keys.
 func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (k *Key, secret string, err error) {
-	if p.Name == nil || p.UserID == nil {
-		return nil, "", p.required()
+	if err := KeyMembers.required(p); err != nil {
+		return nil, "", err
 	}
 	err = s.batch(ctx, account, batchNeeds{prefix: true}, func(b *Batch) error {
 		k, secret, err = b.CreateKey(p)
@@ -223,20 +234,9 @@ func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (k 
 	return k, secret, nil
 }
 
-// required returns the error for the first missing member of a new key.
-func (p KeyPatch) required() error {
-	switch {
-	case p.Name == nil:
-		return invalid("name", "Name is required")
-	case p.UserID == nil:
-		return invalid("user_id", "User id is required")
-	}
-	return nil
-}
-
 // CreateKey is [Service.CreateKey] in a batch. The secret is "" for a key with a given digest.
 func (b *Batch) CreateKey(p KeyPatch) (k *Key, secret string, err error) {
-	if err := p.required(); err != nil {
+	if err := KeyMembers.required(p); err != nil {
 		return nil, "", err
 	}
 	n, err := b.tx.CountKeys(KeyFilter{})

@@ -33,7 +33,7 @@ func TestKeyDisabled(t *testing.T) {
 	svc := core.NewService(store, core.Config{OnKeyDisabled: func(d core.KeyDisabled) { got = append(got, d) }})
 	c := newTenant(t, svc, "acme")
 	ctx := t.Context()
-	plan, err := svc.CreatePlan(ctx, c.id, core.PlanPatch{Name: new("p"), Limit: new(int64(5)), Period: new("day")})
+	plan, err := svc.CreatePlan(ctx, c.id, core.PlanPatch{Name: new("p"), Limit: core.Some(int64(5)), Period: new("day")})
 	c.ok(err)
 	users := make([]*core.User, 3)
 	keys := map[string]*core.Key{}

@@ -25,7 +25,7 @@ func newTenant(t *testing.T, svc *core.Service, name string) *tenant {
 	c := &tenant{t, svc, ""}
 	c.ok(err)
 	c.id = a.ID
-	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Limit: new(int64(1000)), Period: new("day")})
+	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Limit: core.Some(int64(1000)), Period: new("day")})
 	c.ok(err)
 	_, err = svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("u"), PlanID: core.Some(pl.ID)})
 	c.ok(err)

@@ -197,7 +197,7 @@ func TestMetersOfAnAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := core.PlanPatch{Name: new("plan"), Unlimited: true}
+	p := core.PlanPatch{Name: new("plan"), Limit: core.Null[int64]()}
 	named := func(from, to int) core.PlanPatch {
 		var limits []core.Limit
 		for n := from; n < to; n++ {
@@ -228,7 +228,7 @@ func TestUnlimitedPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pl, err := svc.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("enterprise"), Unlimited: true})
+	pl, err := svc.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("enterprise"), Limit: core.Null[int64]()})
 	if err != nil {
 		t.Fatal(err)
 	}

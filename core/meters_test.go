@@ -42,7 +42,7 @@ func limited(name string, from, to int) core.PlanPatch {
 	for i := from; i < to; i++ {
 		limits = append(limits, core.Limit{Meter: fmt.Sprintf("m%d", i), Max: 1, Period: core.Day})
 	}
-	return core.PlanPatch{Name: &name, Unlimited: true, Limits: core.Some(limits)}
+	return core.PlanPatch{Name: &name, Limit: core.Null[int64](), Limits: core.Some(limits)}
 }
 
 // Two plans that are created at the same time give an account no more meters than one after the other.

@@ -17,7 +17,7 @@ func TestNearLimits(t *testing.T) {
 	s := newService(&now)
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	plan := func(limit int64, period string) string {
-		pl, err := s.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new(fmt.Sprint(limit)), Limit: &limit, Period: &period})
+		pl, err := s.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new(fmt.Sprint(limit)), Limit: core.Some(limit), Period: &period})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestNearLimitsOfChangedPlan(t *testing.T) {
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	var plans []string
 	for range 3 {
-		pl, err := s.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("plan"), Limit: new(int64(10)), Period: new("day")})
+		pl, err := s.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("plan"), Limit: core.Some(int64(10)), Period: new("day")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestNearLimitsOfAnchoredUser(t *testing.T) {
 	now := at("2026-03-31T23:00:00Z")
 	svc := core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return now }})
 	c := newTenant(t, svc, "acme")
-	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("m"), Limit: new(int64(100)), Period: new("month")})
+	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("m"), Limit: core.Some(int64(100)), Period: new("month")})
 	c.ok(err)
 	u, err := svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("ann"), PlanID: core.Some(pl.ID), CustomStart: core.Some(at("2026-01-15T00:00:00Z"))})
 	c.ok(err)

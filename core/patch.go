@@ -36,6 +36,38 @@ func (o Optional[T]) OrZero() (v T) {
 	return v
 }
 
+// orNil returns a pointer to a value, nil for the zero value.
+func orNil[T comparable](v T) *T {
+	if v == *new(T) {
+		return nil
+	}
+	return &v
+}
+
+// notNil returns a pointer to a list, to an empty one for nil: JSON has [] for it and not null.
+func notNil[T any](list []T) *[]T {
+	if list == nil {
+		list = []T{}
+	}
+	return &list
+}
+
+// metadataOrNil returns a pointer to metadata, nil for none.
+func metadataOrNil(m json.RawMessage) *json.RawMessage {
+	if m == nil {
+		return nil
+	}
+	return &m
+}
+
+// orZero returns what p points to, the zero value for nil.
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		return *p
+	}
+	return v
+}
+
 // cleanName trims a name and checks that it has 1 to 255 characters and no control character: names
 // appear in header fields, logs and terminals.
 func cleanName(field, name string) (string, error) {

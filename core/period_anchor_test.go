@@ -129,7 +129,7 @@ func TestMovedEachDay(t *testing.T) {
 	_, secret := c.newKey("k")
 	pl, _, err := svc.Plans(t.Context(), c.id, core.Page{Number: 1, Size: 1})
 	c.ok(err)
-	_, err = svc.UpdatePlan(t.Context(), c.id, pl[0].ID, core.PlanPatch{Limit: new(int64(5)), Period: new("month")})
+	_, err = svc.UpdatePlan(t.Context(), c.id, pl[0].ID, core.PlanPatch{Limit: core.Some(int64(5)), Period: new("month")})
 	c.ok(err)
 	allowed := 0
 	for range 30 {

@@ -71,31 +71,87 @@ func (p *Plan) LimitUsages(c *Counter, anchors Anchors, at time.Time) []LimitUsa
 type PlanPatch struct {
 	Name        *string
 	Description Optional[string]
-	Limit       *int64
-	Unlimited   bool    // no primary limit; Limit is nil
-	Period      *string // day, week, month or year
+	Limit       Optional[int64] // cleared: no primary limit
+	Period      *string         // day, week, month or year
 	Limits      Optional[[]Limit]
 	Rate        Optional[Rate]
 	Active      *bool
 	Features    Optional[[]string]
 }
 
-// Check returns a validation error unless the members of the plan are valid.
-func (p *Plan) Check() error {
-	if err := checkStoredText("name", p.Name, cleanName); err != nil {
-		return err
+// PlanMembers describe plans.
+var PlanMembers = Members[Plan, PlanPatch]{
+	List: []Member[Plan, PlanPatch]{
+		plain("name", TypeText, func(p *PlanPatch) **string { return &p.Name }, func(pl *Plan) string { return pl.Name },
+			func(pl *Plan, v string) (err error) {
+				pl.Name, err = cleanName("name", v)
+				return err
+			}).required(),
+		nullable("description", TypeText, func(p *PlanPatch) *Optional[string] { return &p.Description }, func(pl *Plan) *string { return pl.Description },
+			func(pl *Plan, v *string) error {
+				pl.Description = v
+				return nil
+			}),
+		nullable("max_requests", TypeWhole, func(p *PlanPatch) *Optional[int64] { return &p.Limit }, (*Plan).limit,
+			func(pl *Plan, v *int64) error {
+				if pl.Limit = Unlimited; v == nil {
+					return nil
+				}
+				if pl.Limit = *v; *v < 1 || *v > MaxLimit {
+					return invalid("max_requests", "Max requests must be greater than 0 and at most 9007199254740991")
+				}
+				return nil
+			}).required(),
+		plain("request_period", TypeText, func(p *PlanPatch) **string { return &p.Period }, func(pl *Plan) string { return pl.Period.String() },
+			func(pl *Plan, v string) (err error) {
+				if pl.Period, err = ParsePeriod(v); err != nil || !slices.Contains(PlanPeriods(), pl.Period) {
+					return invalid("request_period", "Request period must be one of day, week, month, year")
+				}
+				return nil
+			}).required(),
+		nullable("limits", TypeLimits, func(p *PlanPatch) *Optional[[]Limit] { return &p.Limits }, func(pl *Plan) *[]Limit { return notNil(pl.Limits) },
+			func(pl *Plan, v *[]Limit) error {
+				pl.Limits = orZero(v)
+				return nil
+			}),
+		nullable("rate", TypeRate, func(p *PlanPatch) *Optional[Rate] { return &p.Rate }, func(pl *Plan) *Rate { return pl.Rate },
+			func(pl *Plan, v *Rate) error {
+				pl.Rate = v
+				return nil
+			}),
+		plain("is_active", TypeFlag, func(p *PlanPatch) **bool { return &p.Active }, func(pl *Plan) bool { return !pl.Inactive },
+			func(pl *Plan, v bool) error {
+				pl.Inactive = !v
+				return nil
+			}),
+		nullable("features", TypeTexts, func(p *PlanPatch) *Optional[[]string] { return &p.Features }, func(pl *Plan) *[]string { return notNil(pl.Features) },
+			func(pl *Plan, v *[]string) error {
+				pl.Features = orZero(v)
+				return nil
+			}),
+	},
+	fresh: func() *Plan { return &Plan{Limit: Unlimited, Period: Month} },
+	rule:  (*Plan).check,
+}
+
+// limit returns the primary limit, nil for none.
+func (p *Plan) limit() *int64 {
+	if p.Limit == Unlimited {
+		return nil
 	}
-	if p.Limit != Unlimited && (p.Limit < 1 || p.Limit > MaxLimit) {
-		return errPlanLimit
-	}
-	if !slices.Contains(PlanPeriods(), p.Period) {
-		return errPlanPeriod
-	}
+	return &p.Limit
+}
+
+// check returns an error unless the limits are valid, and the texts within their bounds.
+func (p *Plan) check() error {
 	if err := p.checkLimits(); err != nil {
 		return err
 	}
 	return p.checkTexts()
 }
+
+// Check returns a validation error unless the members of the plan are valid.
+func (p *Plan) Check() error { return PlanMembers.check(p) }
 
 // checkTexts returns an error unless the description and the features are within their bounds, and the plan within maxPlanBytes.
 func (p *Plan) checkTexts() error {
@@ -123,68 +179,12 @@ func (p *Plan) checkTexts() error {
 	return err
 }
 
-var (
-	errPlanLimit  = invalid("max_requests", "Max requests must be greater than 0 and at most 9007199254740991")
-	errPlanPeriod = invalid("request_period", "Request period must be one of day, week, month, year")
-)
-
-// Missing returns an error for each member that a new plan requires and the patch lacks.
-func (p PlanPatch) Missing() (errs []error) {
-	if p.Name == nil {
-		errs = append(errs, invalid("name", "Name is required"))
+// Missing returns an error for each member that a new plan requires and the patch lacks. A plan without a primary limit needs no period.
+func (p PlanPatch) Missing() []error {
+	if p.Limit.Set && p.Limit.Value == nil {
+		p.Period = new("")
 	}
-	if p.Limit == nil && !p.Unlimited {
-		errs = append(errs, invalid("max_requests", "Max requests is required"))
-	}
-	if p.Period == nil && !p.Unlimited {
-		errs = append(errs, invalid("request_period", "Request period is required"))
-	}
-	return errs
-}
-
-// Check returns the error of the members that an account does not affect, for a new plan.
-func (p PlanPatch) Check() error { return p.apply(&Plan{Limit: Unlimited, Period: Month}) }
-
-// apply checks and sets the members.
-func (p PlanPatch) apply(pl *Plan) (err error) {
-	if p.Name != nil {
-		if pl.Name, err = cleanName("name", *p.Name); err != nil {
-			return err
-		}
-	}
-	if p.Limit != nil {
-		if *p.Limit < 1 || *p.Limit > MaxLimit {
-			return errPlanLimit
-		}
-		pl.Limit = *p.Limit
-	}
-	if p.Unlimited {
-		pl.Limit = Unlimited
-	}
-	if p.Period != nil {
-		if pl.Period, err = ParsePeriod(*p.Period); err != nil || !slices.Contains(PlanPeriods(), pl.Period) {
-			return errPlanPeriod
-		}
-	}
-	if p.Active != nil {
-		pl.Inactive = !*p.Active
-	}
-	if p.Limits.Set {
-		pl.Limits = p.Limits.OrZero()
-	}
-	if p.Rate.Set {
-		pl.Rate = p.Rate.Value
-	}
-	if err := pl.checkLimits(); err != nil {
-		return err
-	}
-	if p.Description.Set {
-		pl.Description = p.Description.Value
-	}
-	if p.Features.Set {
-		pl.Features = p.Features.OrZero()
-	}
-	return pl.checkTexts()
+	return PlanMembers.Missing(p)
 }
 
 // CreatePlan creates a plan. Name, limit and period are required. It is a validation error if the
@@ -212,7 +212,7 @@ func (b *Batch) CreatePlan(p PlanPatch) (*Plan, error) {
 	}
 	now := b.s.now()
 	pl := &Plan{AccountID: b.account, ID: newID("plan_"), Period: Month, CreatedAt: now, UpdatedAt: now}
-	if err := p.apply(pl); err != nil {
+	if err := PlanMembers.apply(&p, pl); err != nil {
 		return nil, err
 	}
 	_, n, err := b.tx.Plans(Page{1, 1})
@@ -249,7 +249,7 @@ func (b *Batch) UpdatePlan(id string, p PlanPatch) (*Plan, error) {
 		return nil, err
 	}
 	pl := *before
-	if err := p.apply(&pl); err != nil {
+	if err := PlanMembers.apply(&p, &pl); err != nil {
 		return nil, err
 	}
 	pl.UpdatedAt = b.s.after(pl.UpdatedAt)

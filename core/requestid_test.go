@@ -93,7 +93,7 @@ func TestRepeatedDecision(t *testing.T) {
 		t.Fatalf("the first decision: got repeated %t on %q, want a new one on %q", was.Repeated, was.Plan.Name, "basic")
 	}
 	plan := was.Plan.ID
-	if _, err := s.UpdatePlan(t.Context(), acct, plan, core.PlanPatch{Name: new("renamed"), Limit: new(int64(1)), Period: new("year")}); err != nil {
+	if _, err := s.UpdatePlan(t.Context(), acct, plan, core.PlanPatch{Name: new("renamed"), Limit: core.Some(int64(1)), Period: new("year")}); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(20 * time.Hour)

@@ -163,7 +163,7 @@ func TestPlanRules(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	full := func(change func(*core.PlanPatch)) core.PlanPatch {
-		p := core.PlanPatch{Name: new("basic"), Limit: new(int64(10)), Period: new("day")}
+		p := core.PlanPatch{Name: new("basic"), Limit: core.Some(int64(10)), Period: new("day")}
 		change(&p)
 		return p
 	}
@@ -173,11 +173,11 @@ func TestPlanRules(t *testing.T) {
 		field string
 	}{
 		{"no name", full(func(p *core.PlanPatch) { p.Name = nil }), "name"},
-		{"no limit", full(func(p *core.PlanPatch) { p.Limit = nil }), "max_requests"},
+		{"no limit", full(func(p *core.PlanPatch) { p.Limit = core.Optional[int64]{} }), "max_requests"},
 		{"no period", full(func(p *core.PlanPatch) { p.Period = nil }), "request_period"},
-		{"limit of 0", full(func(p *core.PlanPatch) { p.Limit = new(int64(0)) }), "max_requests"},
-		{"limit below 0", full(func(p *core.PlanPatch) { p.Limit = new(int64(-1)) }), "max_requests"},
-		{"limit too large", full(func(p *core.PlanPatch) { p.Limit = new(int64(core.MaxLimit + 1)) }), "max_requests"},
+		{"limit of 0", full(func(p *core.PlanPatch) { p.Limit = core.Some(int64(0)) }), "max_requests"},
+		{"limit below 0", full(func(p *core.PlanPatch) { p.Limit = core.Some(int64(-1)) }), "max_requests"},
+		{"limit too large", full(func(p *core.PlanPatch) { p.Limit = core.Some(int64(core.MaxLimit + 1)) }), "max_requests"},
 		{"unknown period", full(func(p *core.PlanPatch) { p.Period = new("hour") }), "request_period"},
 		{"long description", full(func(p *core.PlanPatch) { p.Description = core.Some(longer(4096)) }), "description"},
 		{"many features", full(func(p *core.PlanPatch) { p.Features = core.Some(make([]string, 101)) }), "features"},
@@ -191,11 +191,11 @@ func TestPlanRules(t *testing.T) {
 			}
 		})
 	}
-	pl, err := s.CreatePlan(t.Context(), account(t, s), full(func(p *core.PlanPatch) { p.Limit = new(int64(core.MaxLimit)) }))
+	pl, err := s.CreatePlan(t.Context(), account(t, s), full(func(p *core.PlanPatch) { p.Limit = core.Some(int64(core.MaxLimit)) }))
 	if err != nil || pl.Limit != core.MaxLimit || pl.Inactive {
 		t.Errorf("the largest limit: %+v, %v", pl, err)
 	}
-	if _, err := s.UpdatePlan(t.Context(), account(t, s), pl.ID, core.PlanPatch{Limit: new(int64(0))}); fieldOf(err) != "max_requests" {
+	if _, err := s.UpdatePlan(t.Context(), account(t, s), pl.ID, core.PlanPatch{Limit: core.Some(int64(0))}); fieldOf(err) != "max_requests" {
 		t.Errorf("an update to 0: %v", err)
 	}
 }
@@ -204,7 +204,7 @@ func TestKeyRules(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	acct := account(t, s)
-	pl, _ := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("basic"), Limit: new(int64(10)), Period: new("day")})
+	pl, _ := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("basic"), Limit: core.Some(int64(10)), Period: new("day")})
 	u, _ := s.CreateUser(t.Context(), acct, core.UserPatch{Name: new("ann")})
 	full := func(change func(*core.KeyPatch)) core.KeyPatch {
 		p := core.KeyPatch{Name: new("k"), UserID: &u.ID, PlanID: core.Some(pl.ID)}
@@ -245,7 +245,7 @@ func TestRegenerateGraceIsBounded(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	acct := account(t, s)
-	pl, _ := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("basic"), Limit: new(int64(1000)), Period: new("day")})
+	pl, _ := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("basic"), Limit: core.Some(int64(1000)), Period: new("day")})
 	u, _ := s.CreateUser(t.Context(), acct, core.UserPatch{Name: new("ann"), PlanID: core.Some(pl.ID)})
 	k, secret, err := s.CreateKey(t.Context(), acct, core.KeyPatch{Name: new("k"), UserID: &u.ID})
 	if err != nil {
@@ -293,13 +293,13 @@ func TestPlanAtBound(t *testing.T) {
 	svc := core.NewService(store, core.Config{})
 	c := newTenant(t, svc, "acme")
 	for range 120 { // so that the number has more digits
-		_, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Unlimited: true})
+		_, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Limit: core.Null[int64]()})
 		c.ok(err)
 	}
 	features := slices.Repeat([]string{strings.Repeat("f", 130)}, 100)
 	var last *core.Plan
 	for n := 1; n <= 4000; n++ { // one byte more each time, until the plan is refused
-		p, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Unlimited: true, Features: core.Some(features), Description: core.Some(strings.Repeat("d", n))})
+		p, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Limit: core.Null[int64](), Features: core.Some(features), Description: core.Some(strings.Repeat("d", n))})
 		if err != nil {
 			break
 		}

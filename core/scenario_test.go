@@ -152,14 +152,14 @@ func (s *scenario) clock(verb, to string) (err error) {
 func (s *scenario) plan(ctx context.Context, args []string, opts map[string]string) error {
 	var p core.PlanPatch
 	if len(args) > 1 && args[1] == "unlimited" {
-		p.Unlimited = true
+		p.Limit = core.Null[int64]()
 	} else if len(args) > 1 {
 		limit, period, _ := strings.Cut(args[1], "/")
 		n, err := strconv.ParseInt(limit, 10, 64)
 		if err != nil {
 			return err
 		}
-		p.Limit, p.Period = &n, &period
+		p.Limit, p.Period = core.Some(n), &period
 	}
 	if v, ok := opts["limits"]; ok {
 		var list []core.Limit

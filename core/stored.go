@@ -1,7 +1,6 @@
 package core
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -13,7 +12,7 @@ import (
 
 // Check returns a validation error unless the name, the key prefixes and the meters of the account are valid.
 func (a *Account) Check() error {
-	if err := checkStoredText("name", a.Name, cleanName); err != nil {
+	if err := checkStoredName(a.Name); err != nil {
 		return err
 	}
 	rebuilt := Account{}
@@ -41,7 +40,7 @@ func (a *Account) Check() error {
 
 // Check returns a validation error unless the name and the hint of the owner's key are valid.
 func (k *OwnerKey) Check() error {
-	if err := checkStoredText("name", k.Name, cleanName); err != nil {
+	if err := checkStoredName(k.Name); err != nil {
 		return err
 	}
 	return checkHint(k.Hint)
@@ -73,17 +72,6 @@ func (ac *Access) Check() error {
 
 // Check returns a validation error unless the members of the user are valid.
 func (u *User) Check() error {
-	if err := checkStoredText("name", u.Name, cleanName); err != nil {
-		return err
-	}
-	if err := checkEmail(u.Email); err != nil {
-		return err
-	}
-	if u.ExternalID != "" {
-		if err := checkStoredText("external_id", u.ExternalID, func(_, id string) (string, error) { return cleanExternalID(&id) }); err != nil {
-			return err
-		}
-	}
 	if len(u.Anchors) > MaxAnchors {
 		return invalid("anchors", fmt.Sprintf("A user has at most %d anchors", MaxAnchors))
 	}
@@ -92,43 +80,25 @@ func (u *User) Check() error {
 			return invalid("anchors", "Anchors must be sorted by from")
 		}
 	}
-	return checkStoredMetadata(u.Metadata)
+	return UserMembers.check(u)
 }
 
 // Check returns a validation error unless the members of the key are valid.
 func (k *Key) Check() error {
-	if err := checkStoredText("name", k.Name, cleanName); err != nil {
-		return err
-	}
-	if k.Status != KeyActive && k.Status != KeyInactive {
-		return invalid("status", "Status must be active or inactive")
-	}
 	if len(k.Previous) > maxGraceValues {
 		return invalid("previous", fmt.Sprintf("At most %d earlier values of a key work", maxGraceValues))
 	}
 	if err := checkHint(k.Hint); err != nil {
 		return err
 	}
-	return checkStoredMetadata(k.Metadata)
+	return KeyMembers.check(k)
 }
 
-// checkStoredText returns an error unless clean accepts a text and changes nothing.
-func checkStoredText(field, text string, clean func(field, text string) (string, error)) error {
-	cleaned, err := clean(field, text)
-	if err == nil && cleaned != text {
-		err = invalid(field, fieldLabel(field)+" must not begin or end with space")
-	}
-	return err
-}
-
-// checkStoredMetadata returns an error unless metadata is nil or valid, in its compact form.
-func checkStoredMetadata(m json.RawMessage) error {
-	if m == nil {
-		return nil
-	}
-	compact, err := cleanMetadata(&m)
-	if err == nil && len(compact) != len(m) {
-		err = invalid("metadata", "Metadata must have no insignificant space")
+// checkStoredName returns an error unless a name is valid and has no space at its ends.
+func checkStoredName(name string) error {
+	cleaned, err := cleanName("name", name)
+	if err == nil && cleaned != name {
+		err = invalid("name", "Name must have no insignificant space")
 	}
 	return err
 }

@@ -185,7 +185,7 @@ func TestPercentage(t *testing.T) {
 func TestUsageStopsAtMaxLimit(t *testing.T) {
 	svc := core.NewService(memstore.New(), core.Config{})
 	c := newTenant(t, svc, "acme")
-	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("all"), Unlimited: true})
+	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("all"), Limit: core.Null[int64]()})
 	c.ok(err)
 	u, err := svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("u"), PlanID: core.Some(pl.ID)})
 	c.ok(err)

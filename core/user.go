@@ -79,44 +79,49 @@ type UserPatch struct {
 	CustomStart Optional[time.Time]
 }
 
+// UserMembers describe users. The batch checks plan_id and custom_start.
+var UserMembers = Members[User, UserPatch]{
+	List: []Member[User, UserPatch]{
+		plain("name", TypeText, func(p *UserPatch) **string { return &p.Name }, func(u *User) string { return u.Name },
+			func(u *User, v string) (err error) {
+				u.Name, err = cleanName("name", v)
+				return err
+			}).required(),
+		nullable("email", TypeText, func(p *UserPatch) *Optional[string] { return &p.Email }, func(u *User) *string { return u.Email },
+			func(u *User, v *string) error {
+				u.Email = v
+				return checkEmail(v)
+			}),
+		nullable("external_id", TypeText, func(p *UserPatch) *Optional[string] { return &p.ExternalID }, func(u *User) *string { return orNil(u.ExternalID) },
+			func(u *User, v *string) (err error) {
+				u.ExternalID, err = cleanExternalID(v)
+				return err
+			}),
+		nullable("plan_id", TypeText, func(p *UserPatch) *Optional[string] { return &p.PlanID }, func(u *User) *string { return orNil(u.PlanID) }, nil),
+		nullable("metadata", TypeObject, func(p *UserPatch) *Optional[json.RawMessage] { return &p.Metadata }, func(u *User) *json.RawMessage { return metadataOrNil(u.Metadata) },
+			func(u *User, v *json.RawMessage) (err error) {
+				u.Metadata, err = cleanMetadata(v)
+				return err
+			}),
+		nullable("custom_start", TypeStart, func(p *UserPatch) *Optional[time.Time] { return &p.CustomStart }, func(u *User) *time.Time { return orNil(u.Anchors.Start()) }, nil),
+		plain("is_disabled", TypeFlag, func(p *UserPatch) **bool { return &p.Disabled }, func(u *User) bool { return u.Disabled },
+			func(u *User, v bool) error {
+				u.Disabled = v
+				return nil
+			}),
+	},
+	fresh: func() *User { return new(User) },
+}
+
 // Check returns the error of the members that an account does not affect, for a new user.
-func (p UserPatch) Check() error { return p.applyMembers(new(User)) }
+func (p UserPatch) Check() error { return UserMembers.apply(&p, new(User)) }
 
 // apply checks and sets the members. The batch finds the plan.
 func (p UserPatch) apply(b *Batch, u *User) error {
-	if err := p.applyMembers(u); err != nil || !p.PlanID.Set {
+	if err := UserMembers.apply(&p, u); err != nil || !p.PlanID.Set {
 		return err
 	}
 	return p.applyPlan(b, u)
-}
-
-// applyMembers checks and sets the members that do not depend on other resources.
-func (p UserPatch) applyMembers(u *User) (err error) {
-	if p.Name != nil {
-		if u.Name, err = cleanName("name", *p.Name); err != nil {
-			return err
-		}
-	}
-	if p.Email.Set {
-		if err = checkEmail(p.Email.Value); err != nil {
-			return err
-		}
-		u.Email = p.Email.Value
-	}
-	if p.ExternalID.Set {
-		if u.ExternalID, err = cleanExternalID(p.ExternalID.Value); err != nil {
-			return err
-		}
-	}
-	if p.Metadata.Set {
-		if u.Metadata, err = cleanMetadata(p.Metadata.Value); err != nil {
-			return err
-		}
-	}
-	if p.Disabled != nil {
-		u.Disabled = *p.Disabled
-	}
-	return nil
 }
 
 func (p UserPatch) applyPlan(b *Batch, u *User) error {
@@ -197,8 +202,8 @@ func (s *Service) EachKeyLikeExternalID(ctx context.Context, account string, fn 
 
 // CreateUser is [Service.CreateUser] in a batch.
 func (b *Batch) CreateUser(p UserPatch) (*User, error) {
-	if p.Name == nil {
-		return nil, invalid("name", "Name is required")
+	if err := UserMembers.required(p); err != nil {
+		return nil, err
 	}
 	n, err := b.tx.CountUsers(UserFilter{})
 	if err != nil {

@@ -30,7 +30,7 @@ func newMoving(t *testing.T, cached int) *moving {
 	m.acct = a.ID
 	for i, id := range []*string{&m.own, &m.of, &m.next} {
 		pl, err := m.svc.CreatePlan(t.Context(), m.acct, core.PlanPatch{
-			Name: new(fmt.Sprint("plan ", i)), Limit: new(int64(core.MaxLimit)), Period: new("day")})
+			Name: new(fmt.Sprint("plan ", i)), Limit: core.Some(int64(core.MaxLimit)), Period: new("day")})
 		m.must(err)
 		*id = pl.ID
 	}
@@ -132,10 +132,10 @@ func (m *moving) round(n int64) {
 	key(core.KeyPatch{Status: new("active")})
 	m.expect("enabling the key", core.Allowed, m.of)
 
-	_, err := m.svc.UpdatePlan(ctx, m.acct, m.of, core.PlanPatch{Limit: new(int64(1))})
+	_, err := m.svc.UpdatePlan(ctx, m.acct, m.of, core.PlanPatch{Limit: core.Some(int64(1))})
 	m.must(err)
 	m.expect("lowering the limit", core.Denied, m.of)
-	_, err = m.svc.UpdatePlan(ctx, m.acct, m.of, core.PlanPatch{Limit: new(core.MaxLimit - n)})
+	_, err = m.svc.UpdatePlan(ctx, m.acct, m.of, core.PlanPatch{Limit: core.Some(core.MaxLimit - n)})
 	m.must(err)
 	m.expect("raising the limit", core.Allowed, m.of)
 

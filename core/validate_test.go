@@ -70,7 +70,7 @@ func TestHistoryIsCleaned(t *testing.T) {
 func oneKey(t *testing.T, s *core.Service, limit int64) (acct, secret, id string) {
 	t.Helper()
 	acct = account(t, s)
-	pl, err := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("basic"), Limit: &limit, Period: new("day")})
+	pl, err := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("basic"), Limit: core.Some(limit), Period: new("day")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestValidateWhilePlansMove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pl, err := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("next"), Limit: new(int64(core.MaxLimit)), Period: new("day")})
+		pl, err := s.CreatePlan(t.Context(), acct, core.PlanPatch{Name: new("next"), Limit: core.Some(int64(core.MaxLimit)), Period: new("day")})
 		if err != nil {
 			t.Fatal(err)
 		}

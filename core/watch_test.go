@@ -58,7 +58,7 @@ func newWatched(t *testing.T) *watched {
 	a, _, owner, err := w.there.CreateAccount(t.Context(), "acme")
 	w.ok(err)
 	w.account, w.owner = a.ID, owner
-	pl, err := w.there.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("p"), Limit: new(int64(1000)), Period: new("day")})
+	pl, err := w.there.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("p"), Limit: core.Some(int64(1000)), Period: new("day")})
 	w.ok(err)
 	w.plan = pl.ID
 	_, err = w.there.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("u")})

@@ -60,8 +60,8 @@ type report struct {
 	CPU     time.Duration
 }
 
-// attackers are a process of their own with the least priority, because attackers have processors of their own: on one machine they take
-// only the time that the server and its honest clients leave.
+// attackers are a process of their own that runs when a processor is idle, see sched(7). Attackers have processors of their own: on one
+// machine they take only the time that the server and its honest clients leave.
 type attackers struct {
 	orders  *json.Encoder
 	reports *json.Decoder
@@ -72,7 +72,7 @@ const attackersWanted = "LIMITKEEPER_E2E_ATTACKERS"
 
 func startAttackers(t *testing.T, g *target) *attackers {
 	t.Helper()
-	cmd := exec.Command("nice", "-n", "19", os.Args[0])
+	cmd := exec.Command("chrt", "--idle", "0", os.Args[0])
 	cmd.Env = append(os.Environ(), attackersWanted+"=1", "GOGC=800")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

@@ -17,7 +17,7 @@ const hostileWanted = "LIMITKEEPER_HOSTILE"
 const (
 	hostileEachTime = 15 * time.Second
 	hostileMost     = 24 * time.Hour
-	hostileRound    = time.Minute
+	hostileRound    = 30 * time.Second
 	honestRate      = 100 // requests a second
 	togetherPart    = 8   // all attacks together have an eighth of their rates, which is 200 requests a second
 
@@ -94,7 +94,7 @@ func (h *hostileSite) checkDenials() {
 func (h *hostileSite) under(t *testing.T, lasts time.Duration, part int, long bool, as ...attack) {
 	var quiet, loud phase
 	var ratios []float64
-	rounds := 1 + lasts/hostileRound
+	rounds := 1 + lasts/hostileRound/2*2 // an odd number has a median
 	for lasts /= rounds; len(ratios) < int(rounds); {
 		h.run(t, lasts/20, part)
 		q := h.run(t, lasts/4, part)

@@ -68,7 +68,7 @@ func newWorld(t testing.TB, store core.Importer) *world {
 	a, _, _, err := w.svc.CreateAccount(t.Context(), "acme")
 	w.ok(err)
 	w.account = a.ID
-	pl, err := w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("pro"), Limit: new(int64(100)), Period: new("month")})
+	pl, err := w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("pro"), Limit: core.Some(int64(100)), Period: new("month")})
 	w.ok(err)
 	w.pro = pl.ID
 	return w
@@ -218,16 +218,16 @@ func TestBadLines(t *testing.T) {
 	eachStore(t, func(w *world) {
 		other, _, _, err := w.svc.CreateAccount(t.Context(), "other")
 		w.ok(err)
-		pl, err := w.svc.CreatePlan(t.Context(), other.ID, core.PlanPatch{Name: new("p"), Limit: new(int64(1)), Period: new("day")})
+		pl, err := w.svc.CreatePlan(t.Context(), other.ID, core.PlanPatch{Name: new("p"), Limit: core.Some(int64(1)), Period: new("day")})
 		w.ok(err)
 		u, err := w.svc.CreateUser(t.Context(), other.ID, core.UserPatch{Name: new("u"), PlanID: core.Some(pl.ID)})
 		w.ok(err)
 		_, theirs, err := w.svc.CreateKey(t.Context(), other.ID, core.KeyPatch{Name: new("k"), UserID: &u.ID})
 		w.ok(err)
-		_, err = w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("free"), Unlimited: true})
+		_, err = w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("free"), Limit: core.Null[int64]()})
 		w.ok(err)
 		for range 2 {
-			_, err = w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("twin"), Unlimited: true})
+			_, err = w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("twin"), Limit: core.Null[int64]()})
 			w.ok(err)
 		}
 		_, err = w.svc.CreateUser(t.Context(), w.account, core.UserPatch{Name: new("m"), ExternalID: core.Some("m"), Email: core.Some("m@x.org")})

@@ -119,7 +119,7 @@ func runRecipe(t *testing.T, recipe string, answers [][2]string) (report, file s
 		t.Fatal(err)
 	}
 	w := newWorld(t, memstore.New())
-	_, err = w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
+	_, err = w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("Pro"), Limit: core.Some(int64(1000)), Period: new("month")})
 	w.ok(err)
 	r, err := Check(t.Context(), w.svc, w.store, w.account, bytes.NewReader(text), Options{})
 	if err != nil {

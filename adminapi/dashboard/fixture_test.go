@@ -239,7 +239,7 @@ func (s *site) filled() {
 		name, period string
 		limit        int64
 	}{{"Free", "day", 40}, {"Team", "month", 2_500}, {"Business", "month", 250_000}} {
-		pl, err := s.svc.CreatePlan(ctx, s.acc.ID, core.PlanPatch{Name: &p.name, Period: &p.period, Limit: &p.limit,
+		pl, err := s.svc.CreatePlan(ctx, s.acc.ID, core.PlanPatch{Name: &p.name, Period: &p.period, Limit: core.Some(p.limit),
 			Features: core.Some([]string{"email support"})})
 		must(err)
 		plans = append(plans, pl)

@@ -14,7 +14,7 @@ import (
 func (s *site) customer(account *core.Account, name string, limit int64) (*core.Key, string) {
 	s.Helper()
 	ctx := context.Background()
-	pl, err := s.svc.CreatePlan(ctx, account.ID, core.PlanPatch{Name: new(name + " plan"), Limit: &limit, Period: new("month")})
+	pl, err := s.svc.CreatePlan(ctx, account.ID, core.PlanPatch{Name: new(name + " plan"), Limit: core.Some(limit), Period: new("month")})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestOverviewOfEmptyAccount(t *testing.T) {
 	if p := b.get("/dashboard/"); p.path != "/dashboard/start" {
 		t.Errorf("got %s, want the quick start", p.path)
 	}
-	if _, err := s.svc.CreatePlan(context.Background(), s.acc.ID, core.PlanPatch{Name: new("Free"), Limit: new(int64(1)), Period: new("day")}); err != nil {
+	if _, err := s.svc.CreatePlan(context.Background(), s.acc.ID, core.PlanPatch{Name: new("Free"), Limit: core.Some(int64(1)), Period: new("day")}); err != nil {
 		t.Fatal(err)
 	}
 	if p := b.get("/dashboard/").want(t, 200, "No requests in these days", "Nobody has used anything"); p.path != "/dashboard/" {

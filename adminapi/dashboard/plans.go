@@ -119,17 +119,16 @@ func planFields(value func(string) string) []field {
 // planPatch parses the form of a plan.
 func (q *request) planPatch() (core.PlanPatch, error) {
 	post := q.r.PostForm
-	var max *int64
-	text := strings.TrimSpace(post.Get("max_requests"))
-	if text != "" {
+	most := core.Null[int64]()
+	if text := strings.TrimSpace(post.Get("max_requests")); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			return core.PlanPatch{}, fieldError("max_requests", "Requests must be a whole number, or empty for no limit")
 		}
-		max = &n
+		most = core.Some(n)
 	}
 	p := core.PlanPatch{
-		Name: new(post.Get("name")), Limit: max, Unlimited: text == "", Period: new(post.Get("request_period")),
+		Name: new(post.Get("name")), Limit: most, Period: new(post.Get("request_period")),
 		Description: optionalText(post.Get("description")), Features: optionalLines(post.Get("features")),
 		Active: new(post.Get("active") != "false"),
 	}

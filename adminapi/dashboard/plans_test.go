@@ -59,7 +59,7 @@ func TestPlansOfAnotherAccount(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
 	other := s.account("Other")
-	pl, err := s.svc.CreatePlan(t.Context(), other.ID, core.PlanPatch{Name: new("theirs"), Limit: new(int64(1)), Period: new("day")})
+	pl, err := s.svc.CreatePlan(t.Context(), other.ID, core.PlanPatch{Name: new("theirs"), Limit: core.Some(int64(1)), Period: new("day")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestStaleForms(t *testing.T) {
 		if _, err := s.svc.UpdateUser(t.Context(), s.acc.ID, u.ID, core.UserPatch{Disabled: new(true)}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.svc.UpdatePlan(t.Context(), s.acc.ID, pl.ID, core.PlanPatch{Limit: new(int64(7))}); err != nil {
+		if _, err := s.svc.UpdatePlan(t.Context(), s.acc.ID, pl.ID, core.PlanPatch{Limit: core.Some(int64(7))}); err != nil {
 			t.Fatal(err)
 		}
 		p := b.send("/dashboard/"+page+"/edit", page, form).want(t, 422, "Someone changed it meanwhile", "renamed")

@@ -44,7 +44,7 @@ func (a answer) wantNone(t *testing.T, texts ...string) {
 // plan makes a plan of an account.
 func (s *site) plan(acc *core.Account, name string, limit int64) *core.Plan {
 	s.Helper()
-	pl, err := s.svc.CreatePlan(context.Background(), acc.ID, core.PlanPatch{Name: &name, Limit: &limit, Period: new("month")})
+	pl, err := s.svc.CreatePlan(context.Background(), acc.ID, core.PlanPatch{Name: &name, Limit: core.Some(limit), Period: new("month")})
 	if err != nil {
 		s.Fatal(err)
 	}

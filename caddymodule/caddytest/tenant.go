@@ -23,7 +23,7 @@ func (s *Server) Tenant(name string, quota int64) *Tenant {
 	a, _, owner, err := svc.CreateAccount(ctx, name)
 	s.Must(err)
 	t.Account, t.Owner = a.ID, owner
-	t.Plan, err = svc.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("Größe M"), Limit: &quota, Period: new("year")})
+	t.Plan, err = svc.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("Größe M"), Limit: core.Some(quota), Period: new("year")})
 	s.Must(err)
 	t.User, err = svc.CreateUser(ctx, a.ID, core.UserPatch{Name: new("Ann")})
 	s.Must(err)

@@ -31,7 +31,7 @@ func newImport(t *testing.T) (s *server, a *core.Account, file string) {
 	s.Start("store badger %dir/store", "limitkeeper_api")
 	a, _, _, err := s.Service().CreateAccount(context.Background(), "acme")
 	s.Must(err)
-	_, err = s.Service().CreatePlan(context.Background(), a.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
+	_, err = s.Service().CreatePlan(context.Background(), a.ID, core.PlanPatch{Name: new("Pro"), Limit: core.Some(int64(1000)), Period: new("month")})
 	s.Must(err)
 	return s, a, filepath.Join(s.Dir, "keys.csv")
 }

@@ -150,7 +150,7 @@ func demoPlanID(ctx context.Context, s *core.Service, account string) (string, e
 		}
 	}
 	pl, err := s.CreatePlan(ctx, account, core.PlanPatch{
-		Name: new(demoPlan), Limit: new(int64(demoLimit)), Period: new(core.Day.String())})
+		Name: new(demoPlan), Limit: core.Some(int64(demoLimit)), Period: new(core.Day.String())})
 	if err != nil {
 		return "", err
 	}

@@ -38,7 +38,7 @@ func TestRestoreBeyondMaxHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, _ := service.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("free"), Unlimited: true})
+	plan, _ := service.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("free"), Limit: core.Null[int64]()})
 	user, err := service.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("u"), PlanID: core.Some(plan.ID)})
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := s.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("plan"), Limit: new(int64(1)), Period: new("year")})
+	plan, err := s.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("plan"), Limit: core.Some(int64(1)), Period: new("year")})
 	if err != nil {
 		t.Fatal(err)
 	}

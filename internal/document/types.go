@@ -1,0 +1,196 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The texts of faults.
+const (
+	wantText   = "Must be a string"
+	wantTexts  = "Must be an array of strings"
+	wantFlag   = "Must be true or false"
+	wantWhole  = "Must be a whole number"
+	wantTime   = "Must be a time as in RFC 3339, such as 2030-01-31T00:00:00Z"
+	wantStart  = "Must be a time as in RFC 3339, or a date, from 1970 on, such as 2030-01-31T00:00:00Z or 2030-01-31"
+	wantJSON   = "Must be a value as in JSON"
+	wantLimits = "Must be an array of limits, such as {\"meter\": \"tokens\", \"max\": 1000, \"period\": \"month\"}"
+	wantRate   = "Must be a rate, such as {\"requests\": 10, \"per\": \"second\", \"burst\": 20}"
+)
+
+func text(v *Value) (string, bool) { return v.Text, v.Kind == '"' }
+
+func flag(v *Value) (bool, bool) { return v.Kind == 't', v.Kind == 't' || v.Kind == 'f' }
+
+// Whole returns a whole number in any notation: 5, 5.0, 50e-1. A number with more digits than a float64 has is the nearest float64, as for
+// most readers of JSON (RFC 8259 section 6), unless it is an int64. A number outside int64 becomes math.MaxInt64 or -math.MaxInt64,
+// which is outside the range of every member.
+func Whole(v *Value) (int64, bool) {
+	if v.Kind != '0' || !jsontext.Value(v.Text).IsValid() {
+		return 0, false
+	}
+	if n, err := strconv.ParseInt(v.Text, 10, 64); err == nil {
+		return max(n, -math.MaxInt64), true
+	}
+	f, _ := strconv.ParseFloat(v.Text, 64) // out of range, it is infinite
+	mantissa, _, _ := strings.Cut(strings.ToLower(v.Text), "e")
+	switch {
+	case f == 0:
+		return 0, !strings.ContainsAny(mantissa, "123456789") // else it is too small for a float64
+	case f >= math.MaxInt64:
+		return math.MaxInt64, true
+	case f <= -math.MaxInt64:
+		return -math.MaxInt64, true
+	}
+	return int64(f), f == math.Trunc(f)
+}
+
+func texts(v *Value) ([]string, bool) {
+	list := make([]string, len(v.Items))
+	for i := range v.Items {
+		if v.Items[i].Kind != '"' {
+			return nil, false
+		}
+		list[i] = v.Items[i].Text
+	}
+	return list, v.Kind == '['
+}
+
+// instant returns a time, truncated to the millisecond as in the store.
+func instant(v *Value) (t time.Time, ok bool) {
+	err := t.UnmarshalText([]byte(v.Text))
+	y := t.UTC().Year()
+	return t.UTC().Truncate(time.Millisecond), v.Kind == '"' && err == nil && y >= 0 && y <= 9999
+}
+
+// start returns a start of windows: an instant, or the beginning of a day in UTC.
+func start(v *Value) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339, v.Text)
+	if err != nil {
+		t, err = time.Parse(time.DateOnly, v.Text)
+	}
+	y := t.UTC().Year()
+	return t.UTC(), v.Kind == '"' && err == nil && y >= 1970 && y <= 9999
+}
+
+// raw returns the JSON text of a value. core checks that it is an object.
+func raw(v *Value) (json.RawMessage, bool) {
+	text, ok := v.JSON()
+	return json.RawMessage(bytes.Clone(text)), ok
+}
+
+// limits returns the limits of a plan. Each has a meter, a max and a period.
+func (o *Object) limits(name string) (list []core.Limit) {
+	v := o.Take(name)
+	if v.Kind != '[' {
+		o.Wrong(name, wantLimits)
+		return nil
+	}
+	for i := range v.Items {
+		if len(list) > core.MaxLimits {
+			break // core refuses so many
+		}
+		one := objectLike(&v.Items[i], fmt.Sprintf("%s[%d]", Join(o.Path, name), i), wantLimits, o.fault)
+		if one == nil {
+			return list
+		}
+		meter, most, period := one.Text("meter"), one.Whole("max"), one.Text("period")
+		one.End(nil)
+		for _, member := range []string{"meter", "max", "period"} {
+			if !one.Has(member) {
+				one.fault(one.Line, one.Path, "A limit has a meter, a max and a period")
+				break
+			}
+		}
+		if meter == nil || most == nil || period == nil {
+			continue
+		}
+		p, err := core.ParsePeriod(*period)
+		if err != nil {
+			one.Wrong("period", "Must be one of minute, hour, day, week, month, year, lifetime")
+		}
+		list = append(list, core.Limit{Meter: *meter, Max: *most, Period: p})
+	}
+	return list
+}
+
+// rate returns the rate of a plan. Its burst is its requests unless it is given.
+func (o *Object) rate(name string) (rate core.Rate) {
+	one := objectLike(o.Take(name), Join(o.Path, name), wantRate, o.fault)
+	if one == nil {
+		return rate
+	}
+	requests, per, burst := one.Whole("requests"), one.Text("per"), one.Whole("burst")
+	one.End(nil)
+	if !one.Has("requests") || !one.Has("per") {
+		one.fault(one.Line, one.Path, wantRate)
+	}
+	if requests == nil || per == nil {
+		return rate
+	}
+	rate = core.Rate{Requests: *requests, Per: core.RatePer(*per), Burst: *requests}
+	if burst != nil {
+		rate.Burst = *burst
+	}
+	return rate
+}
+
+// Member returns the value of a member of a type of core, and whether it is there and right. It is nil for null, if that is allowed.
+func (o *Object) Member(name string, typ core.MemberType, nullable bool) (v any, ok bool) {
+	i := o.find(name)
+	if i < 0 || nullable && o.members[i].Kind == 'n' {
+		return nil, o.Take(name) != nil
+	}
+	before := o.faults
+	switch typ {
+	case core.TypeText:
+		v = orZero(value(o, name, wantText, text))
+	case core.TypeTexts:
+		v = orZero(value(o, name, wantTexts, texts))
+	case core.TypeFlag:
+		v = orZero(value(o, name, wantFlag, flag))
+	case core.TypeWhole:
+		v = orZero(value(o, name, wantWhole, Whole))
+	case core.TypeTime:
+		v = orZero(value(o, name, wantTime, instant))
+	case core.TypeStart:
+		v = orZero(value(o, name, wantStart, start))
+	case core.TypeObject:
+		v = orZero(value(o, name, wantJSON, raw))
+	case core.TypeLimits:
+		v = o.limits(name)
+	case core.TypeRate:
+		v = o.rate(name)
+	}
+	return v, o.faults == before
+}
+
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		return *p
+	}
+	return v
+}
+
+// Read reads members into a patch, but for some.
+func Read[R, P any](o *Object, ms *core.Members[R, P], p *P, except ...string) {
+	for i := range ms.List {
+		m := &ms.List[i]
+		if slices.Contains(except, m.Name) {
+			continue
+		}
+		if v, ok := o.Member(m.Name, m.Type, m.Nullable); ok {
+			m.Set(p, v)
+		}
+	}
+}
