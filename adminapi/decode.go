@@ -11,11 +11,15 @@ import (
 	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/internal/document"
+	"github.com/limitkeeper/limitkeeper/core/document"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
-const maxBody = 64 << 10 // bytes of a request body, checked before it is decoded
+// The limits of a request body.
+const (
+	maxBody  = 64 << 10 // bytes, checked before it is decoded
+	maxDepth = 32       // nesting of objects and arrays
+)
 
 // members are the members of a body. The first fault is the error.
 type members struct {
@@ -39,7 +43,7 @@ func decode[T any](c *call, read func(*members) T) (v T, err error) {
 // reuse the buffer.
 func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err error) {
 	m := &members{}
-	root, err := document.ParseJSON(body)
+	root, err := document.ParseJSON(body, maxDepth)
 	if fault, ok := errors.AsType[*document.SyntaxError](err); ok {
 		for member := range fault.At.Tokens() {
 			if root.Kind == '{' {

@@ -1,13 +1,17 @@
 package adminapi_test
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // operations returns every operation of the contract by method and path.
@@ -183,6 +187,64 @@ func TestContractMatchesPaths(t *testing.T) {
 		got, _, _ := theContract(t).path(httptest.NewRequest("GET", target, nil).URL)
 		if got != want {
 			t.Errorf("%s: got %q, want %q", target, got, want)
+		}
+	}
+}
+
+// The contract has each member that core describes, with its type, in answers and in bodies.
+func TestContractHasEveryMember(t *testing.T) {
+	checkMembers(t, "User", &core.UserMembers, "is_disabled")
+	checkMembers(t, "Plan", &core.PlanMembers, "")
+	checkMembers(t, "Key", &core.KeyMembers, "")
+}
+
+// checkMembers compares the schemas of a resource. A new resource takes all members but one.
+func checkMembers[R, P any](t *testing.T, name string, of *core.Members[R, P], notNew string) {
+	t.Helper()
+	schemas := theContract(t).doc.Components.Schemas
+	types := map[core.MemberType]string{core.TypeText: "string", core.TypeTexts: "array", core.TypeFlag: "boolean", core.TypeWhole: "integer",
+		core.TypeTime: "string", core.TypeStart: "string", core.TypeObject: "object", core.TypeLimits: "array", core.TypeRate: "object"}
+	for _, schema := range []string{name, name + "Create", name + "Update"} {
+		s := schemas[schema].Value
+		properties, required := maps.Clone(s.Properties), slices.Clone(s.Required)
+		for _, part := range s.AllOf {
+			for member, property := range part.Value.Properties {
+				if properties == nil {
+					properties = openapi3.Schemas{}
+				}
+				properties[member] = property
+			}
+			required = append(required, part.Value.Required...)
+		}
+		for i := range of.List {
+			m := &of.List[i]
+			property := properties[m.Name]
+			if m.Name == notNew && schema == name+"Create" {
+				if property != nil {
+					t.Errorf("%s: has %s", schema, m.Name)
+				}
+				continue
+			}
+			if property == nil {
+				t.Errorf("%s: no %s", schema, m.Name)
+				continue
+			}
+			var has []string
+			for _, one := range append(openapi3.SchemaRefs{property}, property.Value.OneOf...) {
+				if one.Value.Type != nil {
+					has = append(has, *one.Value.Type...)
+				}
+			}
+			if !slices.Contains(has, types[m.Type]) {
+				t.Errorf("%s: %s has the types %v, want %s", schema, m.Name, has, types[m.Type])
+			}
+			if null := slices.Contains(has, "null"); schema != name && null != m.Nullable {
+				t.Errorf("%s: %s may be null: got %v, want %v", schema, m.Name, null, m.Nullable)
+			}
+			want := schema == name || m.Required && schema == name+"Create" && m.Name != "request_period" // month by default without max_requests
+			if got := slices.Contains(required, m.Name); got != want {
+				t.Errorf("%s: %s is required: got %v, want %v", schema, m.Name, got, want)
+			}
 		}
 	}
 }

@@ -57,10 +57,10 @@ func (c *call) request() (q core.Request, err error) {
 // readRequest takes the members of a validation request.
 func readRequest(m *members) core.Request {
 	q := core.Request{
-		Secret:   orZero(m.Text("api_key")),
-		Endpoint: orZero(m.Text("endpoint")),
-		Method:   orZero(m.Text("method")),
-		IP:       orZero(m.Text("ip_address")),
+		Secret:   m.Word("api_key"),
+		Endpoint: m.Word("endpoint"),
+		Method:   m.Word("method"),
+		IP:       m.Word("ip_address"),
 		Cost:     1,
 	}
 	cost := m.Whole("cost")
@@ -81,15 +81,16 @@ func readRequest(m *members) core.Request {
 // requestID returns the member request_id, "" if it is missing or null. An empty id is an error, because its
 // sender expects to be counted once.
 func (m *members) requestID() string {
-	v, ok := m.Member("request_id", core.TypeText, true)
-	if !ok || v == nil {
+	if m.IsNull("request_id") || !m.Has("request_id") {
+		m.Ignore("request_id")
 		return ""
 	}
-	parsed, err := core.ParseRequestID(v.(string))
-	if err != nil && m.err == nil {
-		m.err = err
+	id := m.Word("request_id")
+	if m.err != nil {
+		return ""
 	}
-	return parsed
+	id, m.err = core.ParseRequestID(id)
+	return id
 }
 
 func orZero[T any](p *T) (v T) {

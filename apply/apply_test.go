@@ -201,7 +201,7 @@ func TestApply(t *testing.T) {
 			"plan: free\n        key_sha256", "plan: null\n        status: inactive\n        key_sha256").Replace(first)
 		b.apply(second, apply.Options{},
 			`~ plan "pro": description "For companies" → null, max_requests 1000 → 2000`,
-			`~ user "Acme" (ops@acme.example): metadata {"seats":3,"tier":"gold"} → {"seats":4,"tier":"gold"}`,
+			`~ user "Acme" (ops@acme.example): metadata {"tier":"gold","seats":3} → {"tier":"gold","seats":4}`,
 			`~ key "imported" of user "Acme": plan "free" → null, status "active" → "inactive", key_sha256 "sha256_…0a08" → "sha256_…c752"`)
 		b.apply(second, apply.Options{})
 	})

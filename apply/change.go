@@ -2,9 +2,9 @@ package apply
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -61,55 +61,24 @@ func short(v any) string {
 	return s
 }
 
-// value is a member of a resource, as the file would have it.
-type value struct {
-	name string
-	of   any
-}
-
-// planValues returns the members of a plan.
-func planValues(p *core.Plan) []value {
-	limits, features := p.Limits, p.Features
-	if limits == nil {
-		limits = []core.Limit{}
-	}
-	if features == nil {
-		features = []string{}
-	}
-	var most *int64
-	if p.Limit != core.Unlimited {
-		most = &p.Limit
-	}
-	return []value{{"name", p.Name}, {"description", p.Description}, {"max_requests", most}, {"request_period", p.Period.String()},
-		{"limits", limits}, {"rate", p.Rate}, {"is_active", !p.Inactive}, {"features", features}}
-}
-
-// userValues returns the members of a user. planName returns the name of a plan.
-func userValues(u *core.User, planName func(id string) *string) []value {
-	var start *time.Time
-	if t := u.Anchors.Start(); !t.IsZero() {
-		start = &t
-	}
-	var external *string
-	if u.ExternalID != "" {
-		external = &u.ExternalID
-	}
-	return []value{{"name", u.Name}, {"external_id", external}, {"email", u.Email}, {"plan", planName(u.PlanID)}, {"metadata", u.Metadata},
-		{"custom_start", start}, {"is_disabled", u.Disabled}}
-}
-
-// keyValues returns the members of a key. The value of the key is shown by its hint.
-func keyValues(k *core.Key, planName func(id string) *string) []value {
-	return []value{{"name", k.Name}, {"plan", planName(k.PlanID)}, {"status", k.Status}, {"expires_at", k.ExpiresAt},
-		{"metadata", k.Metadata}}
-}
-
-// members returns the values that differ.
-func members(before, after []value) (list []Member) {
-	for i := range before {
-		if !sameJSON(before[i].of, after[i].of) {
-			list = append(list, Member{before[i].name, before[i].of, after[i].of})
+// differences returns the members of two states of a resource that differ, as a file would have them. planName returns the name of a plan.
+func differences[R, P any](of *core.Members[R, P], before, after *R, planName func(id string) string) (list []Member) {
+	for i := range of.List {
+		m := &of.List[i]
+		was, is := m.Get(before), m.Get(after)
+		if sameJSON(was, is) {
+			continue
 		}
+		name := m.Name
+		if name == "plan_id" {
+			name = "plan"
+			for _, id := range []*any{&was, &is} {
+				if *id != nil {
+					*id = planName((*id).(string))
+				}
+			}
+		}
+		list = append(list, Member{name, was, is})
 	}
 	return list
 }
@@ -118,4 +87,13 @@ func sameJSON(a, b any) bool {
 	x, errX := encode(a)
 	y, errY := encode(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// encode returns a compact JSON text with sorted names.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }

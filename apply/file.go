@@ -1,16 +1,15 @@
 package apply
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/document"
+	"github.com/limitkeeper/limitkeeper/internal/nearest"
 )
 
 // File is the content of a file: what some accounts should have.
@@ -72,8 +71,8 @@ type key struct {
 func Parse(data []byte) (*File, error) {
 	r := &reader{Problems: &Problems{}}
 	f := &File{}
-	if n := parseNode(data, r.Problems); n != nil {
-		r.file(n, f)
+	if v := parse(data, r.Problems); v != nil {
+		r.file(v, f)
 	}
 	f.broken = r.broken
 	if err := f.withBroken(r.Problems); err != nil {
@@ -82,25 +81,58 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-func (r *reader) file(n *yaml.Node, f *File) {
+// reader reads the objects of a file, and collects the problems.
+type reader struct {
+	*Problems
+	broken []brokenRule
+}
+
+// report adds a fault of a value to the problems.
+func (r *reader) report(line int, path, text string) {
+	switch text {
+	case document.WantText: // YAML reads 12 and yes without quotation marks as other values
+		text += "; put it in quotation marks"
+	case document.WantWhole: // 010 is another number to some readers of YAML
+		text += " in decimal digits"
+	}
+	r.add(line, path, text)
+}
+
+// object is an object of a file.
+type object struct {
+	*document.Object
+	r *reader
+}
+
+// object returns an object, nil after adding a problem.
+func (r *reader) object(v *document.Value, path string) *object {
+	if o := document.NewObject(v, path, r.report); o != nil {
+		return &object{o, r}
+	}
+	return nil
+}
+
+func (o *object) position() position { return position{o.Line, o.Path, o.Lines()} }
+
+func (r *reader) file(v *document.Value, f *File) {
 	defer func() { uniqueDigests(r, f.accounts) }()
-	o := r.object(n, "")
+	o := r.object(v, "")
 	if o == nil {
 		return
 	}
-	if _, many := o.left["accounts"]; !many {
+	if !o.Has("accounts") {
 		f.accounts = []*account{o.account()}
 		return
 	}
 	each(o, "accounts", func(o *object) {
 		f.accounts = append(f.accounts, o.account())
 	})
-	for _, name := range []string{"account", "key_prefix", "plans", "users"} {
-		if o.take(name) != nil {
-			o.r.add(o.lineOf(name), name, "Must not stand beside accounts: put it into an item of accounts")
+	for _, name := range accountMembers {
+		if o.Take(name) != nil {
+			o.Wrong(name, "Must not stand beside accounts: put it into an item of accounts")
 		}
 	}
-	o.end()
+	o.end("accounts")
 	unique(r, f.accounts, "accounts", func(a *account) (*position, string, string) { return &a.position, "account", a.name })
 	for _, a := range f.accounts {
 		if a.name == "" {
@@ -111,16 +143,16 @@ func (r *reader) file(n *yaml.Node, f *File) {
 
 // each calls read with the objects in a list, and reports whether the member exists.
 func each(o *object, name string, read func(*object)) bool {
-	n := o.take(name)
-	if n == nil {
+	v := o.Take(name)
+	if v == nil {
 		return false
 	}
-	path := join(o.path, name)
-	items, _ := o.r.list(n, path, "Must be a list")
-	for i, item := range items {
-		if one := o.r.object(item, fmt.Sprintf("%s[%d]", path, i)); one != nil {
+	if v.Kind != '[' && v.Kind != 0 {
+		o.Wrong(name, "Must be a list")
+	}
+	for i := range v.Items {
+		if one := o.r.object(&v.Items[i], fmt.Sprintf("%s[%d]", document.Join(o.Path, name), i)); one != nil {
 			read(one)
-			one.end()
 		}
 	}
 	return true
@@ -136,7 +168,7 @@ func unique[T any](r *reader, items []T, what string, of func(T) (*position, str
 			continue
 		}
 		if other, twice := first[name]; twice {
-			r.add(at.lineOf(member), join(at.path, member), fmt.Sprintf("Two of the %s have the %s %q: the other is in line %d", what, member, name, other.lineOf(member)))
+			r.add(at.lineOf(member), document.Join(at.path, member), fmt.Sprintf("Two of the %s have the %s %q: the other is in line %d", what, member, name, other.lineOf(member)))
 			continue
 		}
 		first[name] = at
@@ -152,142 +184,70 @@ func (p *position) lineOf(member string) int {
 }
 
 func (o *object) account() *account {
-	a := &account{position: o.position}
-	if name := o.text("account"); name != nil {
+	a := &account{position: o.position()}
+	if name := o.Text("account"); name != nil {
 		a.name = strings.TrimSpace(*name)
 	}
 	a.keyPrefix = o.optionalText("key_prefix")
 	a.hasPlans = each(o, "plans", func(o *object) { a.plans = append(a.plans, o.plan()) })
 	a.hasUsers = each(o, "users", func(o *object) { a.users = append(a.users, o.user()) })
-	o.end()
+	o.end(accountMembers...)
 	unique(o.r, a.plans, "plans", func(p *plan) (*position, string, string) { return &p.position, "name", p.name })
 	uniqueUsers(o.r, a.users)
 	return a
 }
 
-func (o *object) text(name string) *string { return member(o, name, wantText, readText) }
-
 func (o *object) optionalText(name string) core.Optional[string] {
-	return optional(o, name, wantText, readText)
+	v, ok := o.Member(name, core.TypeText, true)
+	if !ok || v == nil {
+		return core.Optional[string]{Set: ok}
+	}
+	return core.Some(v.(string))
 }
 
-// requiredName returns the member name, trimmed; nil after adding a problem.
-func (o *object) requiredName() *string {
-	name := o.text("name")
-	if name != nil {
-		*name = strings.TrimSpace(*name)
-	} else if !o.given("name") {
-		o.r.add(o.line, join(o.path, "name"), "Name is required")
+// readPatch reads the members of a resource, with their texts trimmed, and records the rules that they break.
+func readPatch[R, P any](o *object, of *core.Members[R, P], p *P, except ...string) {
+	document.Read(o.Object, of, p, except...)
+	for _, err := range of.Errors(*p) {
+		o.r.broken = append(o.r.broken, brokenRule{o.position(), err})
 	}
-	return name
+}
+
+// name returns a required name, trimmed, "" after adding a problem.
+func (o *object) name(p *string) string {
+	if p == nil {
+		if !o.Has("name") {
+			o.Wrong("name", "Name is required")
+		}
+		return ""
+	}
+	*p = strings.TrimSpace(*p)
+	return *p
 }
 
 func (o *object) plan() *plan {
-	name := o.requiredName()
-	p := &plan{position: o.position, name: *cmp.Or(name, new(""))}
-	maximum := optional(o, "max_requests", wantWhole, readWhole)
-	p.patch = core.PlanPatch{
-		Name:        name,
-		Description: o.optionalText("description"),
-		Limit:       maximum.Value,
-		Unlimited:   maximum.Set && maximum.Value == nil,
-		Period:      o.text("request_period"),
-		Limits:      optional(o, "limits", wantLimits, func(n *yaml.Node) ([]core.Limit, bool) { return o.limits(n), true }),
-		Rate:        optional(o, "rate", wantRate, func(n *yaml.Node) (core.Rate, bool) { return o.rate(n), true }),
-		Active:      member(o, "is_active", wantFlag, readFlag),
-		Features:    optional(o, "features", wantTexts, o.r.texts),
-	}
-	all := p.patch
-	primary := core.PlanPatch{Limit: all.Limit, Unlimited: all.Unlimited}
-	check(o, core.PlanPatch.Check, all, core.PlanPatch{Name: all.Name}, primary, core.PlanPatch{Period: all.Period}, core.PlanPatch{Rate: all.Rate},
-		core.PlanPatch{Limits: all.Limits}, core.PlanPatch{Limit: all.Limit, Period: all.Period, Limits: all.Limits}, core.PlanPatch{Description: all.Description}, core.PlanPatch{Features: all.Features})
+	p := &plan{position: o.position()}
+	readPatch(o, &core.PlanMembers, &p.patch)
+	p.name = o.name(p.patch.Name)
+	o.end(namesOf(&core.PlanMembers)...)
 	return p
 }
 
-// limits reads the member limits.
-func (o *object) limits(n *yaml.Node) (limits []core.Limit) {
-	path := join(o.path, "limits")
-	items, _ := o.r.list(n, path, wantLimits)
-	for i, item := range items {
-		one := o.r.objectLike(item, fmt.Sprintf("%s[%d]", path, i), "Must be a limit, such as {meter: tokens, max: 1000, period: month}")
-		if one == nil {
-			continue
-		}
-		meter, most, period := one.text("meter"), member(one, "max", wantWhole, readWhole), one.text("period")
-		one.end()
-		if !one.given("meter") || !one.given("max") || !one.given("period") {
-			one.r.add(one.line, one.path, "A limit has a meter, a max and a period")
-		}
-		if meter == nil || most == nil || period == nil {
-			continue
-		}
-		p, err := core.ParsePeriod(*period)
-		if err != nil {
-			one.r.add(one.lineOf("period"), join(one.path, "period"), "The period of a limit must be one of minute, hour, day, week, month, year, lifetime")
-		}
-		limits = append(limits, core.Limit{Meter: *meter, Max: *most, Period: p})
-	}
-	return limits
-}
-
-// rate reads the member rate. Its burst is its requests unless it is given.
-func (o *object) rate(n *yaml.Node) (rate core.Rate) {
-	one := o.r.objectLike(n, join(o.path, "rate"), wantRate)
-	if one == nil {
-		return rate
-	}
-	requests, burst := member(one, "requests", wantWhole, readWhole), member(one, "burst", wantWhole, readWhole)
-	per := one.text("per")
-	one.end()
-	if !one.given("requests") || !one.given("per") {
-		one.r.add(one.line, one.path, wantRate)
-	}
-	if requests == nil || per == nil {
-		return rate
-	}
-	rate = core.Rate{Requests: *requests, Per: core.RatePer(*per), Burst: *requests}
-	if burst != nil {
-		rate.Burst = *burst
-	}
-	return rate
-}
-
-// check records the rules of core that an object breaks. rule returns only the first error of a patch, so check calls it for each part, too:
-// a patch of one member or a few.
-func check[P any](o *object, rule func(P) error, whole P, parts ...P) {
-	if rule(whole) == nil {
-		return
-	}
-	for _, p := range append(parts, whole) {
-		if err := rule(p); err != nil {
-			o.r.broken = append(o.r.broken, brokenRule{o.position, err})
-		}
-	}
-}
-
 func (o *object) user() *user {
-	u := &user{position: o.position, plan: o.optionalText("plan")}
-	u.patch = core.UserPatch{
-		Name:        o.text("name"),
-		ExternalID:  o.optionalText("external_id"),
-		Email:       o.optionalText("email"),
-		Metadata:    o.json("metadata"),
-		Disabled:    member(o, "is_disabled", wantFlag, readFlag),
-		CustomStart: optional(o, "custom_start", wantStart, readStart),
-	}
+	u := &user{position: o.position(), plan: o.optionalText("plan")}
+	readPatch(o, &core.UserMembers, &u.patch, "plan_id")
 	for _, text := range []*string{u.patch.Name, u.patch.ExternalID.Value} {
 		if text != nil {
 			*text = strings.TrimSpace(*text)
 		}
 	}
-	all := u.patch
-	check(o, core.UserPatch.Check, all, core.UserPatch{Name: all.Name}, core.UserPatch{ExternalID: all.ExternalID}, core.UserPatch{Email: all.Email}, core.UserPatch{Metadata: all.Metadata})
 	u.hasKeys = each(o, "keys", func(o *object) { u.keys = append(u.keys, o.key()) })
 	p := u.patch
-	wrong := p.Name == nil && o.given("name") || !p.ExternalID.Set && o.given("external_id") || !p.Email.Set && o.given("email")
+	wrong := p.Name == nil && o.Has("name") || !p.ExternalID.Set && o.Has("external_id") || !p.Email.Set && o.Has("email")
 	if _, name := u.identity(); name == "" && !wrong {
-		o.r.add(o.line, o.path, "A user needs an external_id, an email or a name")
+		o.r.add(o.Line, o.Path, "A user needs an external_id, an email or a name")
 	}
+	o.end(append(namesOf(&core.UserMembers), "plan", "keys")...)
 	unique(o.r, u.keys, "keys", func(k *key) (*position, string, string) { return &k.position, "name", k.name })
 	return u
 }
@@ -342,24 +302,22 @@ func uniqueDigests(r *reader, accounts []*account) {
 const digestMember = "key_sha256"
 
 func (o *object) key() *key {
-	name := o.requiredName()
-	k := &key{position: o.position, name: *cmp.Or(name, new("")), plan: o.optionalText("plan")}
-	k.patch = core.KeyPatch{
-		Name:      name,
-		Status:    o.text("status"),
-		ExpiresAt: optional(o, "expires_at", wantTime, readTime),
-		Metadata:  o.json("metadata"),
-		Digest:    member(o, digestMember, wantDigest, readDigest),
+	k := &key{position: o.position(), plan: o.optionalText("plan")}
+	readPatch(o, &core.KeyMembers, &k.patch, "plan_id", "user_id")
+	k.name = o.name(k.patch.Name)
+	if v := o.Take(digestMember); v != nil && v.Kind != 0 {
+		d, ok := readDigest(v.Text)
+		if k.patch.Digest = &d; !ok {
+			k.patch.Digest = nil
+			o.Wrong(digestMember, "Must be the SHA-256 of the value of the key, as 64 hexadecimal digits or in base64")
+		}
 	}
-	all := k.patch
-	rule := func(p core.KeyPatch) error { return p.Check(time.Time{}) } // a key may have expired before
-	check(o, rule, all, core.KeyPatch{Name: all.Name}, core.KeyPatch{Status: all.Status}, core.KeyPatch{Metadata: all.Metadata})
+	o.end(append(namesOf(&core.KeyMembers), "plan", digestMember)...)
 	return k
 }
 
 // readDigest reads a digest in hexadecimal digits or base64. YAML reads some digests without quotation marks as numbers.
-func readDigest(n *yaml.Node) (d core.Digest, ok bool) {
-	text := n.Value
+func readDigest(text string) (d core.Digest, ok bool) {
 	if d.UnmarshalText([]byte(text)) == nil {
 		return d, true
 	}
@@ -369,4 +327,37 @@ func readDigest(n *yaml.Node) (d core.Digest, ok bool) {
 	}
 	b, err := encoding.Strict().DecodeString(strings.TrimSuffix(text, "="))
 	return core.Digest(append(b, make([]byte, len(d))...)[:len(d)]), err == nil && len(b) == len(d)
+}
+
+// accountMembers are the members of an account.
+var accountMembers = []string{"account", "key_prefix", "plans", "users"}
+
+// namesOf returns the names of members in a file. A plan is named by its name, and a key stands in its user.
+func namesOf[R, P any](of *core.Members[R, P]) (names []string) {
+	for i := range of.List {
+		if name := of.List[i].Name; name != "plan_id" && name != "user_id" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// end refuses the members that are not known, and says what their author probably meant.
+func (o *object) end(known ...string) {
+	o.Object.End(func(name string) string {
+		if (name == "key" || name == "api_key") && slices.Contains(known, digestMember) {
+			return ": a file has no values of keys. Give the SHA-256 of the value as " + digestMember
+		}
+		var of []string
+		for what, members := range map[string][]string{"an account": accountMembers, "a plan": namesOf(&core.PlanMembers),
+			"a user": append(namesOf(&core.UserMembers), "plan", "keys"), "a key": append(namesOf(&core.KeyMembers), "plan", digestMember)} {
+			if slices.Contains(members, name) {
+				of = append(of, what)
+			}
+		}
+		if len(of) == 1 {
+			return ": it is a member of " + of[0] + ", so check the indentation"
+		}
+		return nearest.Hint(name, known)
+	})
 }

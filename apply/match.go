@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/document"
 )
 
 // match finds the resources of an account that the entries of a file mean.
@@ -77,9 +80,9 @@ func (m *match) matchPlans() {
 		found := stored[name]
 		switch {
 		case len(found) == 0:
-			m.problems.add(at.lineOf("plan"), join(at.path, "plan"), fmt.Sprintf("There is no plan %q in the file or in the account", name))
+			m.problems.add(at.lineOf("plan"), document.Join(at.path, "plan"), fmt.Sprintf("There is no plan %q in the file or in the account", name))
 		case m.prune && m.c.file.hasPlans:
-			m.problems.add(at.lineOf("plan"), join(at.path, "plan"), fmt.Sprintf("The plan %q is not in the file, so it would be deleted", name))
+			m.problems.add(at.lineOf("plan"), document.Join(at.path, "plan"), fmt.Sprintf("The plan %q is not in the file, so it would be deleted", name))
 		case m.unambiguous(at, "plan", name, idsOf(found, func(p *core.Plan) string { return p.ID })):
 			m.plans[name] = found[0]
 		}
@@ -336,7 +339,7 @@ func (m *match) planStep(p *plan) *step {
 		if err != nil {
 			return nil, err
 		}
-		return c.update(members(planValues(was), planValues(pl))), nil
+		return c.update(differences(&core.PlanMembers, was, pl, nil)), nil
 	}}
 }
 
@@ -376,7 +379,7 @@ func (m *match) userStep(u *user) *step {
 			return nil, err
 		}
 		c := &Change{Kind: "user", Name: was.Name, Email: was.Email}
-		return c.update(members(userValues(was, r.planName), userValues(after, r.planName))), nil
+		return c.update(differences(&core.UserMembers, was, after, r.planName)), nil
 	}}
 }
 
@@ -402,7 +405,7 @@ func (m *match) keyStep(u *user, k *key) *step {
 		if err != nil {
 			return nil, err
 		}
-		list := members(keyValues(was, r.planName), keyValues(after, r.planName))
+		list := differences(&core.KeyMembers, was, after, r.planName)
 		if was.Digest != after.Digest {
 			list = append(list, Member{digestMember, was.Hint, after.Hint})
 		}
@@ -460,25 +463,17 @@ func (r *run) planID(plan core.Optional[string]) (core.Optional[string], bool) {
 	return core.Some(id), ok
 }
 
-// planName returns the name of a plan, nil for none.
-func (r *run) planName(id string) *string {
-	if id == "" {
-		return nil
-	}
-	name := r.named[id]
-	return &name
-}
+// planName returns the name of a plan.
+func (r *run) planName(id string) string { return r.named[id] }
 
 // changed returns the metadata of the file, unset if the stored metadata has the same members.
 func changed(want core.Optional[json.RawMessage], had json.RawMessage) core.Optional[json.RawMessage] {
 	if want.Value == nil || had == nil {
 		return want
 	}
-	var v any
-	if newNumberDecoder(had).Decode(&v) == nil {
-		if sorted, err := encode(v); err == nil && bytes.Equal(sorted, *want.Value) {
-			return core.Optional[json.RawMessage]{}
-		}
+	wanted, stored := jsontext.Value(bytes.Clone(*want.Value)), jsontext.Value(bytes.Clone(had))
+	if wanted.Canonicalize() == nil && stored.Canonicalize() == nil && bytes.Equal(wanted, stored) {
+		return core.Optional[json.RawMessage]{}
 	}
 	return want
 }

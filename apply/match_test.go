@@ -20,7 +20,7 @@ func TestUsers(t *testing.T) {
 			`+ user "A" (a@example.com)`, `+ user "A"`, `+ user "B" (b@example.com)`)
 		// by the email, which gives the external id
 		b.apply("account: acme\nusers: [{external_id: cus_1, email: A@example.com}, {name: A}]", apply.Options{},
-			`~ user "A" (a@example.com): external_id null → "cus_1", email "a@example.com" → "A@example.com"`)
+			`~ user "A" (a@example.com): email "a@example.com" → "A@example.com", external_id null → "cus_1"`)
 		// the email of the first user becomes free, and the second user gets it
 		b.apply("account: acme\nusers: [{external_id: cus_2, email: a@example.com}, {external_id: cus_1, email: null}]", apply.Options{},
 			`~ user "A" (A@example.com): email "A@example.com" → null`,

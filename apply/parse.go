@@ -3,6 +3,7 @@ package apply
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"sort"
@@ -10,18 +11,21 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/limitkeeper/limitkeeper/core/document"
 )
 
 // The bounds of a file.
 const (
 	MaxSize  = 16 << 20  // bytes
 	maxParts = 1_000_000 // lines, list items, commas and brackets: they bound the memory for the parsed file
-	maxDepth = 32        // nesting of metadata
+	maxDepth = 36        // nesting: that of a body of the REST API, inside accounts, users and keys
 )
 
-// parseNode parses a file of one JSON value or one YAML document. It returns nil after adding a problem.
-func parseNode(data []byte, problems *Problems) *yaml.Node {
+// parse parses a file of one JSON value or one YAML document. It returns nil after adding a problem.
+func parse(data []byte, problems *Problems) *document.Value {
 	switch {
 	case len(data) > MaxSize:
 		problems.add(0, "", fmt.Sprintf("The file is larger than %d MiB", MaxSize>>20))
@@ -30,9 +34,20 @@ func parseNode(data []byte, problems *Problems) *yaml.Node {
 	case countParts(data) > maxParts:
 		problems.add(0, "", fmt.Sprintf("The file has more than %d lines, list items, commas and brackets", maxParts))
 	case bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && json.Valid(data):
-		return (&jsonReader{data: data, dec: newNumberDecoder(data), line: 1}).node()
+		v, err := document.ParseJSON(data, maxDepth)
+		if fault, ok := errors.AsType[*document.SyntaxError](err); ok {
+			path := ""
+			for token := range fault.At.Tokens() {
+				path = document.Join(path, document.Shown(token))
+			}
+			problems.add(fault.Line, path, fault.Text)
+			return nil
+		}
+		return &v
 	default:
-		return parseYAML(data, problems)
+		if n := parseYAML(data, problems); n != nil {
+			return new(convert(n, "", 0, problems))
+		}
 	}
 	return nil
 }
@@ -98,52 +113,67 @@ func lineOfError(data []byte, named int, text string) int {
 	return min(first+1, len(lines))
 }
 
-// jsonReader turns a valid JSON text into nodes of YAML.
-type jsonReader struct {
-	data []byte
-	dec  *json.Decoder
-	line int // at the offset seen
-	seen int
+// decimal matches a whole number. YAML reads other notations too, such as 0o17 and 0x1F; a leading zero means an octal number to some readers.
+var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9_]*)$`)
+
+// convert turns a node of YAML into a value. What only YAML has is a problem, and its value has the kind 0: aliases (nine lines of them can
+// stand for a million values), merge keys, and names that are no strings.
+func convert(n *yaml.Node, path string, depth int, problems *Problems) (v document.Value) {
+	v.Line = n.Line
+	if depth > maxDepth {
+		problems.add(n.Line, path, "Must not be nested that deeply")
+		return v
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		problems.add(n.Line, "", fmt.Sprintf("Aliases are not supported: write the value in place of *%s", document.Shown(n.Value)))
+	case yaml.SequenceNode:
+		v.Kind = '['
+		for i, item := range n.Content {
+			v.Items = append(v.Items, convert(item, fmt.Sprintf("%s[%d]", path, i), depth+1, problems))
+		}
+	case yaml.MappingNode:
+		v.Kind = '{'
+		lines := map[string]int{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name := n.Content[i]
+			first, twice := lines[name.Value]
+			at := document.Join(path, document.Shown(name.Value))
+			switch {
+			case name.ShortTag() == "!!merge":
+				problems.add(name.Line, path, "Merge keys (<<) are not supported: write the members in their place")
+			case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
+				problems.add(name.Line, path, "The name of a member must be a plain string")
+			case twice:
+				problems.add(name.Line, at, fmt.Sprintf("Must not be given twice: it is in line %d too", first))
+			default:
+				lines[name.Value] = name.Line
+				v.Members = append(v.Members, document.Named{Name: name.Value, Line: name.Line, Value: convert(n.Content[i+1], at, depth+1, problems)})
+			}
+		}
+	default:
+		v.Kind, v.Text = scalar(n)
+	}
+	n.Content = nil // it is not needed any more
+	return v
 }
 
-func newNumberDecoder(data []byte) *json.Decoder {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	return dec
-}
-
-// node reads the next value, or returns nil at the end of a list or object.
-func (r *jsonReader) node() *yaml.Node {
-	t, _ := r.dec.Token() // the text is valid
-	end := int(r.dec.InputOffset())
-	r.line += bytes.Count(r.data[r.seen:end], []byte("\n"))
-	r.seen = end
-	scalar := func(tag, value string) *yaml.Node {
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value, Line: r.line}
+// scalar returns the kind of JSON and the text of a scalar. A value that JSON does not have is a number that no reader accepts. A date that
+// YAML reads as a time is a string.
+func scalar(n *yaml.Node) (jsontext.Kind, string) {
+	switch tag := n.ShortTag(); {
+	case tag == "!!str" || tag == "!!timestamp":
+		return '"', n.Value
+	case tag == "!!null":
+		return 'n', ""
+	case tag == "!!bool":
+		if v, err := strconv.ParseBool(strings.ToLower(n.Value)); err == nil {
+			return map[bool]jsontext.Kind{true: 't', false: 'f'}[v], ""
+		}
+	case tag == "!!int" && decimal.MatchString(n.Value), tag == "!!float" && decimal.MatchString(n.Value):
+		return '0', strings.ReplaceAll(n.Value, "_", "")
+	case tag == "!!float":
+		return '0', n.Value
 	}
-	switch v := t.(type) {
-	case string:
-		return scalar("!!str", v)
-	case bool:
-		return scalar("!!bool", strconv.FormatBool(v))
-	case json.Number:
-		tag := "!!int"
-		if strings.ContainsAny(v.String(), ".eE") {
-			tag = "!!float"
-		}
-		return scalar(tag, v.String())
-	case json.Delim:
-		if v == ']' || v == '}' {
-			return nil
-		}
-		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: r.line}
-		if v == '{' {
-			n.Kind, n.Tag = yaml.MappingNode, "!!map"
-		}
-		for item := r.node(); item != nil; item = r.node() {
-			n.Content = append(n.Content, item)
-		}
-		return n
-	}
-	return scalar("!!null", "null")
+	return '0', "!"
 }

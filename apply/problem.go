@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/document"
 )
 
 // MaxProblems is the largest number of problems that are listed.
@@ -97,16 +98,8 @@ func (p *Problems) refuse(at position, err error) error {
 	if !ok {
 		line = at.line
 	}
-	p.add(line, join(at.path, field), text)
+	p.add(line, document.Join(at.path, field), text)
 	return nil
-}
-
-// join returns the path of a member of an object.
-func join(path, member string) string {
-	if path == "" || member == "" {
-		return path + member
-	}
-	return path + "." + member
 }
 
 // countNoun puts a number before a noun: "1 change", "2 changes".

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/document"
 )
 
 // Options select what Run does.
@@ -158,7 +159,7 @@ func compare(ctx context.Context, svc *core.Service, a *account, o Options, prob
 	c := &comparison{svc: svc, file: a, name: a.name, newDigests: map[core.Digest]*key{}}
 	acct, err := svc.AccountByName(ctx, a.name)
 	if errors.Is(err, core.ErrAccountNotFound) {
-		problems.add(a.lineOf("account"), join(a.path, "account"), fmt.Sprintf("There is no account %q: create it with limitkeeper account create", a.name))
+		problems.add(a.lineOf("account"), document.Join(a.path, "account"), fmt.Sprintf("There is no account %q: create it with limitkeeper account create", a.name))
 		return c, nil
 	}
 	if err != nil {
@@ -203,7 +204,7 @@ func (c *comparison) checkExternalIDs(ctx context.Context, problems *Problems) e
 	}
 	return c.svc.EachKeyLikeExternalID(ctx, c.account.ID, func(d core.Digest, u *core.User) {
 		if k := c.newDigests[d]; k != nil {
-			problems.add(k.lineOf(digestMember), join(k.path, digestMember), fmt.Sprintf(
+			problems.add(k.lineOf(digestMember), document.Join(k.path, digestMember), fmt.Sprintf(
 				"The key is the external id of the user %d, stored in clear: give the user another external id first", u.ID))
 		}
 	})

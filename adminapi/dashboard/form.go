@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -201,14 +200,6 @@ func without(fields []field, name string) []field {
 func metadataField(value func(string) string) field {
 	return field{Name: "metadata", Label: "Metadata", Type: "textarea", Value: value("metadata"),
 		Hint: `Your own data as a JSON object: {"customer": "A-17"}.`}
-}
-
-// optionalObject returns the JSON object in a field, or null for an empty field.
-func optionalObject(s string) core.Optional[json.RawMessage] {
-	if s = strings.TrimSpace(s); s == "" {
-		return core.Null[json.RawMessage]()
-	}
-	return core.Some(json.RawMessage(s))
 }
 
 // indented returns indented JSON.

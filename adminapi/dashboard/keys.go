@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -215,47 +214,10 @@ func (q *request) keyFields(value func(string) string) ([]field, error) {
 	}, err
 }
 
-// keyPatch parses the form of a key. expires is the current expiry of the key, nil for never.
-func (q *request) keyPatch(expires *time.Time) (p core.KeyPatch, err error) {
-	post := q.r.PostForm
-	p = core.KeyPatch{Name: new(post.Get("name")), PlanID: optionalText(post.Get("plan_id")),
-		Status: new(post.Get("status")), Metadata: optionalObject(post.Get("metadata"))}
-	if post.Has("user_id") {
-		id, err := strconv.ParseInt(strings.TrimSpace(post.Get("user_id")), 10, 64)
-		if err != nil {
-			return p, fieldError("user_id", "User must be the id of a user: a whole number")
-		}
-		p.UserID = &id
-	}
-	p.ExpiresAt, err = expiry(post.Get("expires_at"), expires)
+// keyPatch parses the form of a key. k is the key that it edits, nil for a new one.
+func (q *request) keyPatch(k *core.Key) (p core.KeyPatch, err error) {
+	err = readMembers(q.r.PostForm, &core.KeyMembers, k, &p)
 	return p, err
-}
-
-// localTime is the format of a datetime-local input.
-const localTime = "2006-01-02T15:04:05"
-
-// expiry parses a datetime-local value as UTC. It returns no change if the value equals current to the
-// second, because core refuses to set a time in the past.
-func expiry(text string, current *time.Time) (o core.Optional[time.Time], err error) {
-	if text == "" {
-		return core.Null[time.Time](), nil
-	}
-	t, err := parseLocalTime(text)
-	switch {
-	case err != nil:
-		return o, fieldError("expires_at", "Expires at must be a date and a time")
-	case current != nil && current.Truncate(time.Second).Equal(t):
-		return o, nil
-	}
-	return core.Some(t), nil
-}
-
-// parseLocalTime parses a datetime-local value as UTC. A browser omits zero seconds.
-func parseLocalTime(text string) (time.Time, error) {
-	if len(text) == len(localTime)-len(":05") {
-		text += ":00"
-	}
-	return time.Parse(localTime, text)
 }
 
 // keyFieldError turns a missing user or plan into an error of its field.
@@ -325,14 +287,7 @@ func createKey(q *request) error {
 }
 
 func editKeyPage(q *request, k *core.Key) error {
-	expires := ""
-	if k.ExpiresAt != nil {
-		expires = k.ExpiresAt.UTC().Format(localTime)
-	}
-	return q.showEditKey(http.StatusOK, k, func(name string) string {
-		return map[string]string{"name": k.Name, "user_id": strconv.FormatInt(k.UserID, 10), "plan_id": k.PlanID,
-			"status": string(k.Status), "expires_at": expires, "metadata": indented(k.Metadata)}[name]
-	}, nil)
+	return q.showEditKey(http.StatusOK, k, func(name string) string { return memberText(&core.KeyMembers, k, name) }, nil)
 }
 
 func (q *request) showEditKey(status int, k *core.Key, value func(string) string, fault error) error {
@@ -345,7 +300,7 @@ func (q *request) showEditKey(status int, k *core.Key, value func(string) string
 }
 
 func updateKey(q *request, k *core.Key) error {
-	p, err := q.keyPatch(k.ExpiresAt)
+	p, err := q.keyPatch(k)
 	if err == nil {
 		err = q.checkUnchanged(k.UpdatedAt)
 	}

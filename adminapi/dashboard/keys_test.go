@@ -139,8 +139,8 @@ func TestKeyFaults(t *testing.T) {
 	about := func(field string) string { return `<small id="about-` + field + `" class="fault">` }
 	for _, c := range []struct{ field, value, fault string }{
 		{"name", "", about("name") + "Name is required"},
-		{"user_id", "", about("user_id") + "User must be the id"},
-		{"user_id", "ada", about("user_id") + "User must be the id"},
+		{"user_id", "", about("user_id") + "Must be a whole number"},
+		{"user_id", "ada", about("user_id") + "Must be a whole number"},
 		{"user_id", "3", about("user_id") + "There is no user with this id"},
 		{"user_id", "0", about("user_id") + "There is no user with this id"},
 		{"user_id", "2", about("plan_id") + "Plan id is required: the user has no plan of its own"},

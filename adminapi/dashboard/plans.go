@@ -111,53 +111,35 @@ func planFields(value func(string) string) []field {
 		{Name: "burst", Label: "Burst", Type: "number", Value: value("burst"), Min: "1", Max: "1000000", Hint: "Requests allowed at once. Empty: as many as the rate."},
 		{Name: "description", Label: "Description", Type: "textarea", Value: value("description")},
 		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
-		{Name: "active", Label: "Status", Type: "radio", Value: value("active"), Options: []option{
+		{Name: "is_active", Label: "Status", Type: "radio", Value: value("is_active"), Options: []option{
 			{"true", "Active", ""}, {"false", "Inactive", "Existing users keep the plan. New assignments are blocked."}}},
 	}
 }
 
-// planPatch parses the form of a plan.
-func (q *request) planPatch() (core.PlanPatch, error) {
+// planPatch parses the form of a plan. pl is the plan that it edits, nil for a new one.
+func (q *request) planPatch(pl *core.Plan) (p core.PlanPatch, err error) {
 	post := q.r.PostForm
-	most := core.Null[int64]()
-	if text := strings.TrimSpace(post.Get("max_requests")); text != "" {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return core.PlanPatch{}, fieldError("max_requests", "Requests must be a whole number, or empty for no limit")
-		}
-		most = core.Some(n)
-	}
-	p := core.PlanPatch{
-		Name: new(post.Get("name")), Limit: most, Period: new(post.Get("request_period")),
-		Description: optionalText(post.Get("description")), Features: optionalLines(post.Get("features")),
-		Active: new(post.Get("active") != "false"),
-	}
-	var err error
-	if post.Has("limits") {
-		p.Limits, err = planLimits(post.Get("limits"))
-	}
-	if err == nil && post.Has("rate") {
+	if err = readMembers(post, &core.PlanMembers, pl, &p, "rate"); err == nil && post.Has("rate") {
 		p.Rate, err = planRate(post)
 	}
 	return p, err
 }
 
 // planLimits parses limits, one on each line, as limitLines writes them.
-func planLimits(text string) (core.Optional[[]core.Limit], error) {
-	var list []core.Limit
-	for _, line := range optionalLines(text).OrZero() {
+func planLimits(text string) (list []core.Limit, err error) {
+	for _, line := range lines(text) {
 		words := strings.Fields(line)
 		if len(words) != 3 {
-			return core.Optional[[]core.Limit]{}, fieldError("limits", "A limit is a meter, a number and a period, such as “tokens 1000000 month”: "+line)
+			return nil, fieldError("limits", "A limit is a meter, a number and a period, such as “tokens 1000000 month”: "+line)
 		}
 		n, err := strconv.ParseInt(words[1], 10, 64)
 		period, unknown := core.ParsePeriod(words[2])
 		if err != nil || unknown != nil {
-			return core.Optional[[]core.Limit]{}, fieldError("limits", "A limit is a meter, a number and a period of minute, hour, day, week, month, year or lifetime: "+line)
+			return nil, fieldError("limits", "A limit is a meter, a number and a period of minute, hour, day, week, month, year or lifetime: "+line)
 		}
 		list = append(list, core.Limit{Meter: words[0], Max: n, Period: period})
 	}
-	return core.Some(list), nil
+	return list, nil
 }
 
 // limitLines writes limits, one on each line.
@@ -188,31 +170,9 @@ func planRate(post url.Values) (core.Optional[core.Rate], error) {
 	return core.Some(r), nil
 }
 
-// optionalText returns the text in a field, or null for an empty field.
-func optionalText(s string) core.Optional[string] {
-	if s = strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")); s == "" {
-		return core.Null[string]()
-	}
-	return core.Some(s)
-}
-
-// optionalLines returns the lines that are not empty, or null for none.
-func optionalLines(s string) core.Optional[[]string] {
-	var lines []string
-	for line := range strings.Lines(s) {
-		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	if lines == nil {
-		return core.Null[[]string]()
-	}
-	return core.Some(lines)
-}
-
 func newPlanPage(q *request) error {
 	return q.showNewPlan(http.StatusOK, func(name string) string {
-		return map[string]string{"request_period": "month", "active": "true", "per": "second"}[name]
+		return map[string]string{"request_period": "month", "is_active": "true", "per": "second"}[name]
 	}, nil)
 }
 
@@ -223,7 +183,7 @@ func (q *request) showNewPlan(status int, value func(string) string, fault error
 }
 
 func createPlan(q *request) error {
-	p, err := q.planPatch()
+	p, err := q.planPatch(nil)
 	var pl *core.Plan
 	if err == nil {
 		pl, err = q.svc.CreatePlan(q.r.Context(), q.account(), p)
@@ -237,17 +197,11 @@ func editPlanPage(q *request, pl *core.Plan) error {
 		rate, burst, per = strconv.FormatInt(r.Requests, 10), strconv.FormatInt(r.Burst, 10), r.Per
 	}
 	return q.showEditPlan(http.StatusOK, pl, func(name string) string {
-		return map[string]string{"name": pl.Name, "max_requests": maxRequests(pl), "request_period": pl.Period.String(),
-			"limits": limitLines(pl.Limits), "rate": rate, "per": string(per), "burst": burst, "description": orEmpty(pl.Description), "features": strings.Join(pl.Features, "\n"), "active": strconv.FormatBool(!pl.Inactive)}[name]
+		if of, ok := map[string]string{"rate": rate, "per": string(per), "burst": burst}[name]; ok {
+			return of
+		}
+		return memberText(&core.PlanMembers, pl, name)
 	}, nil)
-}
-
-// maxRequests returns the primary limit of a plan as the form has it, "" for none.
-func maxRequests(pl *core.Plan) string {
-	if pl.Primary().Unlimited() {
-		return ""
-	}
-	return strconv.FormatInt(pl.Limit, 10)
 }
 
 func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) string, fault error) error {
@@ -256,7 +210,7 @@ func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) str
 }
 
 func updatePlan(q *request, pl *core.Plan) error {
-	p, err := q.planPatch()
+	p, err := q.planPatch(pl)
 	if err == nil {
 		err = q.checkUnchanged(pl.UpdatedAt)
 	}

@@ -13,9 +13,9 @@ func TestPlans(t *testing.T) {
 	b := s.signedIn("Acme")
 	b.get("/dashboard/plans").want(t, 200, "No plans yet")
 	good := url.Values{"name": {"Basic"}, "max_requests": {"10"}, "request_period": {"week"}, "description": {"For <all>"},
-		"features": {"one\r\n\r\ntwo"}, "active": {"true"}}
+		"features": {"one\r\n\r\ntwo"}, "is_active": {"true"}}
 	for name, wrong := range map[string]struct{ value, says string }{
-		"name": {" ", "Name is required"}, "max_requests": {"ten", "Requests must be a whole number, or empty for no limit"}, "request_period": {"hour", "must be one of"},
+		"name": {" ", "Name is required"}, "max_requests": {"ten", "Must be a whole number"}, "request_period": {"hour", "must be one of"},
 	} {
 		bad := url.Values{}
 		for n, v := range good {
@@ -31,7 +31,7 @@ func TestPlans(t *testing.T) {
 	}
 	id := plans[0].ID
 	good.Set("max_requests", "12")
-	good.Set("active", "false")
+	good.Set("is_active", "false")
 	good.Set("features", "")
 	b.send("/dashboard/plans/"+id+"/edit", "plans/"+id, good).want(t, 200, "Saved.", "12 a week", "inactive")
 	if pl, _ := s.svc.Plan(t.Context(), s.acc.ID, id); pl.Limit != 12 || !pl.Inactive || pl.Features != nil {

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -181,26 +180,10 @@ func (q *request) userFields(value func(string) string) ([]field, error) {
 	}, err
 }
 
-// userPatch parses the form of a user. start is the current start of its windows, the zero time for the calendar.
-func (q *request) userPatch(start time.Time) (core.UserPatch, error) {
-	post := q.r.PostForm
-	p := core.UserPatch{Name: new(post.Get("name")), Email: optionalText(post.Get("email")), ExternalID: optionalText(post.Get("external_id")),
-		PlanID: optionalText(post.Get("plan_id")), Metadata: optionalObject(post.Get("metadata"))}
-	text := post.Get("custom_start")
-	if text == "" {
-		if post.Has("custom_start") && !start.IsZero() {
-			p.CustomStart = core.Null[time.Time]()
-		}
-		return p, nil
-	}
-	t, err := parseLocalTime(text)
-	switch {
-	case err != nil:
-		return p, fieldError("custom_start", "The start must be a date and a time")
-	case !t.Equal(start):
-		p.CustomStart = core.Some(t)
-	}
-	return p, nil
+// userPatch parses the form of a user. u is the user that it edits, nil for a new one.
+func (q *request) userPatch(u *core.User) (p core.UserPatch, err error) {
+	err = readMembers(q.r.PostForm, &core.UserMembers, u, &p, "is_disabled")
+	return p, err
 }
 
 func newUserPage(q *request) error {
@@ -218,7 +201,7 @@ func (q *request) showNewUser(status int, value func(string) string, fault error
 }
 
 func createUser(q *request) error {
-	p, err := q.userPatch(time.Time{})
+	p, err := q.userPatch(nil)
 	var u *core.User
 	if err == nil {
 		u, err = q.svc.CreateUser(q.r.Context(), q.account(), p)
@@ -227,14 +210,7 @@ func createUser(q *request) error {
 }
 
 func editUserPage(q *request, u *core.User) error {
-	start := ""
-	if t := u.Anchors.Start(); !t.IsZero() {
-		start = t.UTC().Format(localTime)
-	}
-	return q.showEditUser(http.StatusOK, u, func(name string) string {
-		return map[string]string{"name": u.Name, "custom_start": start, "email": orEmpty(u.Email), "external_id": u.ExternalID, "plan_id": u.PlanID,
-			"metadata": indented(u.Metadata)}[name]
-	}, nil)
+	return q.showEditUser(http.StatusOK, u, func(name string) string { return memberText(&core.UserMembers, u, name) }, nil)
 }
 
 func (q *request) showEditUser(status int, u *core.User, value func(string) string, fault error) error {
@@ -247,7 +223,7 @@ func (q *request) showEditUser(status int, u *core.User, value func(string) stri
 }
 
 func updateUser(q *request, u *core.User) error {
-	p, err := q.userPatch(u.Anchors.Start())
+	p, err := q.userPatch(u)
 	if err == nil {
 		err = q.checkUnchanged(u.UpdatedAt)
 	}

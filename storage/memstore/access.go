@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -13,7 +12,7 @@ func (s *Store) Access(_ context.Context, account string) (ac *core.Access, err 
 		if s.resources[account] == nil {
 			return core.ErrAccountNotFound
 		}
-		ac = copyAccess(s.access[account])
+		ac = copyOf(s.access[account])
 		return nil
 	})
 	return ac, err
@@ -25,35 +24,12 @@ func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Ac
 		if s.resources[account] == nil {
 			return core.ErrAccountNotFound
 		}
-		ac := copyAccess(s.access[account])
+		ac := copyOf(s.access[account])
 		if err := fn(ac); err != nil {
 			return err
 		}
-		s.access[account], updated = copyAccess(ac), copyAccess(ac)
+		s.access[account], updated = copyOf(ac), copyOf(ac)
 		return nil
 	})
 	return updated, err
-}
-
-// copyAccess returns a deep copy, or the zero Access for nil.
-func copyAccess(ac *core.Access) *core.Access {
-	if ac == nil {
-		return &core.Access{}
-	}
-	c := core.Access{Password: ac.Password, Links: slices.Clone(ac.Links), Sessions: slices.Clone(ac.Sessions), Browsers: slices.Clone(ac.Browsers)}
-	for i := range c.Links {
-		c.Links[i].ExpiresAt = normalTime(c.Links[i].ExpiresAt)
-	}
-	for i := range c.Sessions {
-		se := &c.Sessions[i]
-		se.CreatedAt, se.SeenAt, se.FormsAfter = normalTime(se.CreatedAt), normalTime(se.SeenAt), normalTime(se.FormsAfter)
-		se.SpentForms = slices.Clone(se.SpentForms)
-		for j := range se.SpentForms {
-			se.SpentForms[j].At = normalTime(se.SpentForms[j].At)
-		}
-	}
-	for i := range c.Browsers {
-		c.Browsers[i].SeenAt = normalTime(c.Browsers[i].SeenAt)
-	}
-	return &c
 }

@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -16,8 +15,8 @@ func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerK
 		if s.ownerKeyLocked(k.Digest) != nil {
 			return core.ErrOwnerKeyExists
 		}
-		s.accounts = append(s.accounts, copyAccount(a))
-		s.ownerKeys = append(s.ownerKeys, copyOwnerKey(k))
+		s.accounts = append(s.accounts, copyOf(a))
+		s.ownerKeys = append(s.ownerKeys, copyOf(k))
 		s.resources[a.ID] = &resources{
 			users: map[int64]*core.User{}, plans: map[string]*core.Plan{}, keys: map[string]*core.Key{},
 		}
@@ -32,7 +31,7 @@ func (s *Store) AccountByName(_ context.Context, name string) (found *core.Accou
 		if a == nil {
 			return core.ErrAccountNotFound
 		}
-		found = copyAccount(a)
+		found = copyOf(a)
 		return nil
 	})
 	return found, err
@@ -43,7 +42,7 @@ func (s *Store) Account(_ context.Context, id string) (found *core.Account, err 
 	err = s.locked(func() error {
 		for _, a := range s.accounts {
 			if a.ID == id {
-				found = copyAccount(a)
+				found = copyOf(a)
 				return nil
 			}
 		}
@@ -55,7 +54,7 @@ func (s *Store) Account(_ context.Context, id string) (found *core.Account, err 
 // Accounts implements [core.Store].
 func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, total int, err error) {
 	err = s.locked(func() error {
-		list, total = page(s.accounts, p, copyAccount), len(s.accounts)
+		list, total = page(s.accounts, p, copyOf), len(s.accounts)
 		return nil
 	})
 	return list, total, err
@@ -68,11 +67,11 @@ func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Accoun
 			if a.ID != id {
 				continue
 			}
-			a = copyAccount(a)
+			a = copyOf(a)
 			if err := fn(a); err != nil {
 				return err
 			}
-			s.accounts[i], updated = copyAccount(a), copyAccount(a)
+			s.accounts[i], updated = copyOf(a), copyOf(a)
 			return nil
 		}
 		return core.ErrAccountNotFound
@@ -89,7 +88,7 @@ func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
 		if s.ownerKeyLocked(k.Digest) != nil {
 			return core.ErrOwnerKeyExists
 		}
-		s.ownerKeys = append(s.ownerKeys, copyOwnerKey(k))
+		s.ownerKeys = append(s.ownerKeys, copyOf(k))
 		return nil
 	})
 }
@@ -101,7 +100,7 @@ func (s *Store) OwnerKeyByDigest(_ context.Context, d core.Digest) (found *core.
 		if k == nil {
 			return core.ErrOwnerKeyNotFound
 		}
-		found = copyOwnerKey(k)
+		found = copyOf(k)
 		return nil
 	})
 	return found, err
@@ -116,7 +115,7 @@ func (s *Store) OwnerKeys(_ context.Context, account string, p core.Page) (list 
 				all = append(all, k)
 			}
 		}
-		list, total = page(all, p, copyOwnerKey), len(all)
+		list, total = page(all, p, copyOf), len(all)
 		return nil
 	})
 	return list, total, err
@@ -129,11 +128,11 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 			if k.AccountID != account || k.ID != id {
 				continue
 			}
-			k = copyOwnerKey(k)
+			k = copyOf(k)
 			if err := fn(k); err != nil {
 				return err
 			}
-			s.ownerKeys[i], updated = copyOwnerKey(k), copyOwnerKey(k)
+			s.ownerKeys[i], updated = copyOf(k), copyOf(k)
 			return nil
 		}
 		return core.ErrOwnerKeyNotFound
@@ -159,21 +158,4 @@ func (s *Store) ownerKeyLocked(d core.Digest) *core.OwnerKey {
 		}
 	}
 	return nil
-}
-
-func copyAccount(a *core.Account) *core.Account {
-	c := *a
-	c.CreatedAt, c.KeyPrefixes = normalTime(a.CreatedAt), slices.Clone(a.KeyPrefixes)
-	c.Meters = slices.Clone(a.Meters)
-	if a.Import != nil {
-		c.Import = new(*a.Import)
-	}
-	return &c
-}
-
-func copyOwnerKey(k *core.OwnerKey) *core.OwnerKey {
-	c := *k
-	c.CreatedAt, c.ExpiresAt, c.RevokedAt = normalTime(k.CreatedAt), normalTimePtr(k.ExpiresAt), normalTimePtr(k.RevokedAt)
-	c.LastUsedAt = normalTimePtr(k.LastUsedAt)
-	return &c
 }

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -24,7 +23,7 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (found *core.Key, 
 		for _, r := range s.resources {
 			for _, k := range r.keys {
 				if slices.Contains(k.Digests(), d) {
-					found = copyKey(k)
+					found = copyOf(k)
 					return nil
 				}
 			}
@@ -38,7 +37,7 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (found *core.Key, 
 func (s *Store) Keys(_ context.Context, account string, f core.KeyFilter, p core.Page) (list []*core.Key, total int, err error) {
 	err = s.locked(func() error {
 		all := s.of(account).matchingKeys(f)
-		list, total = page(all, p, copyKey), len(all)
+		list, total = page(all, p, copyOf), len(all)
 		return nil
 	})
 	return list, total, err
@@ -49,7 +48,7 @@ func (r *resources) key(id string) (*core.Key, error) {
 	if !ok {
 		return nil, core.ErrKeyNotFound
 	}
-	return copyKey(k), nil
+	return copyOf(k), nil
 }
 
 // matchingKeys returns the keys that match, by Seq.
@@ -68,15 +67,4 @@ func keyMatches(k *core.Key, f core.KeyFilter) bool {
 	return (f.UserID == 0 || k.UserID == f.UserID) &&
 		(f.PlanID == nil || k.PlanID == *f.PlanID) &&
 		(f.Status == "" || k.Status == f.Status)
-}
-
-func copyKey(k *core.Key) *core.Key {
-	c := *k
-	c.Previous = slices.Clone(k.Previous)
-	for i := range c.Previous {
-		c.Previous[i].Until = normalTime(c.Previous[i].Until)
-	}
-	c.ExpiresAt, c.Metadata = normalTimePtr(k.ExpiresAt), bytes.Clone(k.Metadata)
-	c.CreatedAt, c.UpdatedAt = normalTime(k.CreatedAt), normalTime(k.UpdatedAt)
-	return &c
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // page returns copies of the items on one page.
@@ -20,17 +21,15 @@ func page[T any](all []T, p core.Page, clone func(T) T) []T {
 // normalTime returns a time as the store returns it: in UTC, without a monotonic reading.
 func normalTime(t time.Time) time.Time { return t.Round(0).UTC() }
 
-func normalTimePtr(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
+// copyOf returns a copy of a resource, as a database would return it.
+func copyOf[T any](v *T) *T {
+	text, err := record.Encode(v)
+	if err != nil {
+		panic(err) // no resource of core fails to encode
 	}
-	return new(normalTime(*t))
-}
-
-// copied returns a pointer to a copy of *p, or nil.
-func copied[T any](p *T) *T {
-	if p == nil {
-		return nil
+	c, err := record.Decode[T](text)
+	if err != nil {
+		panic(err)
 	}
-	return new(*p)
+	return c
 }

@@ -30,7 +30,7 @@ func (s *Store) Plans(_ context.Context, account string, p core.Page) (list []*c
 // listPlans returns a page of the plans by Seq, and their total.
 func (r *resources) listPlans(p core.Page) (list []*core.Plan, total int) {
 	all := slices.SortedFunc(maps.Values(r.plans), func(a, b *core.Plan) int { return cmp.Compare(a.Seq, b.Seq) })
-	return page(all, p, copyPlan), len(all)
+	return page(all, p, copyOf), len(all)
 }
 
 func (r *resources) plan(id string) (*core.Plan, error) {
@@ -38,12 +38,5 @@ func (r *resources) plan(id string) (*core.Plan, error) {
 	if !ok {
 		return nil, core.ErrPlanNotFound
 	}
-	return copyPlan(pl), nil
-}
-
-func copyPlan(p *core.Plan) *core.Plan {
-	c := *p
-	c.Description, c.Features, c.Limits = copied(p.Description), slices.Clone(p.Features), slices.Clone(p.Limits)
-	c.CreatedAt, c.UpdatedAt = normalTime(p.CreatedAt), normalTime(p.UpdatedAt)
-	return &c
+	return copyOf(pl), nil
 }

@@ -52,7 +52,7 @@ func (t *tx) PutUser(u *core.User) error {
 		}
 	}
 	assign(&t.after.lastUser, &u.ID)
-	t.after.users[u.ID] = copyUser(u)
+	t.after.users[u.ID] = copyOf(u)
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (t *tx) PutPlan(p *core.Plan) error {
 		return core.ErrAccountNotFound
 	}
 	assign(&t.after.lastPlan, &p.Seq)
-	t.after.plans[p.ID] = copyPlan(p)
+	t.after.plans[p.ID] = copyOf(p)
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (t *tx) PutKey(k *core.Key) error {
 		return core.ErrAccountNotFound
 	}
 	assign(&t.after.lastKey, &k.Seq)
-	t.after.keys[k.ID] = copyKey(k)
+	t.after.keys[k.ID] = copyOf(k)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -32,7 +31,7 @@ func (s *Store) LastNumbers(_ context.Context, account string) (n core.Numbers, 
 func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p core.Page) (list []*core.User, total int, err error) {
 	err = s.locked(func() error {
 		all := s.of(account).matchingUsers(f)
-		list, total = page(all, p, copyUser), len(all)
+		list, total = page(all, p, copyOf), len(all)
 		return nil
 	})
 	return list, total, err
@@ -43,7 +42,7 @@ func (r *resources) user(id int64) (*core.User, error) {
 	if !ok {
 		return nil, core.ErrUserNotFound
 	}
-	return copyUser(u), nil
+	return copyOf(u), nil
 }
 
 // matchingUsers returns the users that match, by ID.
@@ -84,11 +83,4 @@ func (r *resources) keyHolders(plan string) map[int64]bool {
 		}
 	}
 	return users
-}
-
-func copyUser(u *core.User) *core.User {
-	c := *u
-	c.Email, c.Metadata, c.Anchors = copied(u.Email), bytes.Clone(u.Metadata), slices.Clone(u.Anchors)
-	c.CreatedAt, c.UpdatedAt = normalTime(u.CreatedAt), normalTime(u.UpdatedAt)
-	return &c
 }

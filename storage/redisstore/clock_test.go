@@ -36,7 +36,7 @@ func TestNodeWithWrongClock(t *testing.T) {
 	a, _, _, err := right.CreateAccount(ctx, "account")
 	must(err)
 	account := a.ID
-	plan, err := right.CreatePlan(ctx, account, core.PlanPatch{Name: ref("plan"), Limit: ref(int64(1000)), Period: ref("year")})
+	plan, err := right.CreatePlan(ctx, account, core.PlanPatch{Name: ref("plan"), Limit: core.Some(int64(1000)), Period: ref("year")})
 	must(err)
 	u, err := right.CreateUser(ctx, account, core.UserPatch{Name: ref("user"), PlanID: core.Some(plan.ID)})
 	must(err)

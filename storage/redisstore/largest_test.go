@@ -42,7 +42,7 @@ func newCustomer(t *testing.T) *customer {
 		t.Fatal(err)
 	}
 	c.account = a.ID
-	plan, err := c.CreatePlan(ctx, a.ID, core.PlanPatch{Name: ref("Starter"), Limit: ref(int64(core.MaxLimit)), Period: ref("month")})
+	plan, err := c.CreatePlan(ctx, a.ID, core.PlanPatch{Name: ref("Starter"), Limit: core.Some(int64(core.MaxLimit)), Period: ref("month")})
 	if err != nil {
 		t.Fatal(err)
 	}

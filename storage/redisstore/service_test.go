@@ -36,7 +36,7 @@ func newTwoNodes(t *testing.T) *twoNodes {
 		t.Fatal(err)
 	}
 	p.account = a.ID
-	plan, err := p.a.CreatePlan(ctx, p.account, core.PlanPatch{Name: ref("plan"), Limit: ref(int64(core.MaxLimit)), Period: ref("day")})
+	plan, err := p.a.CreatePlan(ctx, p.account, core.PlanPatch{Name: ref("plan"), Limit: core.Some(int64(core.MaxLimit)), Period: ref("day")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestCountCapsOnTwoNodes(t *testing.T) {
 			for range most {
 				_, err1 := s.CreateUser(t.Context(), p.account, core.UserPatch{Name: ref("user")})
 				_, _, err2 := s.CreateKey(t.Context(), p.account, core.KeyPatch{Name: ref("key"), UserID: &p.key.UserID})
-				_, err3 := s.CreatePlan(t.Context(), p.account, core.PlanPatch{Name: ref("plan"), Limit: ref(int64(1)), Period: ref("day")})
+				_, err3 := s.CreatePlan(t.Context(), p.account, core.PlanPatch{Name: ref("plan"), Limit: core.Some(int64(1)), Period: ref("day")})
 				for _, err := range []error{err1, err2, err3} {
 					if err != nil && core.ErrorCode(err) != core.CodeValidation {
 						t.Errorf("create: %v", err)

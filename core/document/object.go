@@ -1,7 +1,5 @@
 package document
 
-import "slices"
-
 // Report is called with each value at fault: its line, its path, such as limits[1].meter, and what is wrong.
 type Report func(line int, path, text string)
 
@@ -12,24 +10,24 @@ type Object struct {
 	Path string
 
 	members []Named
-	read    []bool   // by the index in members
-	known   []string // the names that were asked for
 	report  Report
 	faults  int // reported
 }
 
 // NewObject returns an object with a path, nil after it has reported that the value is none.
 func NewObject(v *Value, path string, report Report) *Object {
-	return objectLike(v, path, "Must be an object", report)
+	return objectLike(v, path, "Must be an object with members", report)
 }
 
 // objectLike is NewObject with the text of the fault.
 func objectLike(v *Value, path, want string, report Report) *Object {
 	if v.Kind != '{' {
-		report(v.Line, path, want)
+		if v.Kind != 0 {
+			report(v.Line, path, want)
+		}
 		return nil
 	}
-	return &Object{Line: v.Line, Path: path, members: v.Members, read: make([]bool, len(v.Members)), report: report}
+	return &Object{Line: v.Line, Path: path, members: v.Members, report: report}
 }
 
 // fault reports a fault of the object or in it.
@@ -49,7 +47,7 @@ func (o *Object) LineOf(name string) int {
 	return o.Line
 }
 
-// Lines returns the lines of the members.
+// Lines returns the line of each member.
 func (o *Object) Lines() map[string]int {
 	lines := make(map[string]int, len(o.members))
 	for i := range o.members {
@@ -61,18 +59,28 @@ func (o *Object) Lines() map[string]int {
 // Has reports whether the object has a member, right or wrong.
 func (o *Object) Has(name string) bool { return o.find(name) >= 0 }
 
+// IsNull reports whether the object has a member that is null.
+func (o *Object) IsNull(name string) bool {
+	i := o.find(name)
+	return i >= 0 && o.members[i].Kind == 'n'
+}
+
 func (o *Object) find(name string) int {
-	return slices.IndexFunc(o.members, func(m Named) bool { return m.Name == name })
+	for i := range o.members {
+		if o.members[i].Name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // Take returns a member, nil if the object has none, and marks it as read.
 func (o *Object) Take(name string) *Value {
-	o.known = append(o.known, name)
 	i := o.find(name)
 	if i < 0 {
 		return nil
 	}
-	o.read[i] = true
+	o.members[i].read = true
 	return &o.members[i].Value
 }
 
@@ -83,40 +91,51 @@ func (o *Object) Ignore(names ...string) {
 	}
 }
 
-// End reports each member that was not read. hint returns the end of the text of the fault; it gets the names that were asked for, and may
-// be nil.
-func (o *Object) End(hint func(name string, known []string) string) {
+// End reports each member that was not read. hint returns the end of the text of the fault, and may be nil.
+func (o *Object) End(hint func(name string) string) {
 	for i := range o.members {
-		if o.read[i] {
+		m := &o.members[i]
+		if m.read {
 			continue
 		}
 		text := "Unknown member"
 		if hint != nil {
-			text += hint(o.members[i].Name, o.known)
+			text += hint(m.Name)
 		}
-		o.fault(o.members[i].Line, Join(o.Path, Shown(o.members[i].Name)), text)
+		o.fault(m.Line, Join(o.Path, Shown(m.Name)), text)
 	}
 }
 
-// value returns a member that read accepts. null is a fault.
-func value[T any](o *Object, name, want string, read func(*Value) (T, bool)) *T {
+// value returns a member that read accepts, and whether it is there and right. null is a fault.
+func value[T any](o *Object, name, want string, read func(*Value) (T, bool)) (t T, ok bool) {
 	v := o.Take(name)
 	if v == nil {
-		return nil
+		return t, false
 	}
-	t, ok := read(v)
-	if !ok {
+	if t, ok = read(v); !ok && v.Kind != 0 {
 		if v.Kind == 'n' {
 			want += ", not null"
 		}
 		o.fault(v.Line, Join(o.Path, name), want)
-		return nil
 	}
-	return &t
+	return t, ok
 }
 
 // Text returns a string.
-func (o *Object) Text(name string) *string { return value(o, name, wantText, text) }
+func (o *Object) Text(name string) *string { return pointer(value(o, name, WantText, text)) }
+
+// Word returns a string, "" if there is none. It shares the memory of the whole text.
+func (o *Object) Word(name string) string {
+	s, _ := value(o, name, WantText, func(v *Value) (string, bool) { return v.Text, v.Kind == '"' })
+	return s
+}
 
 // Whole returns a whole number.
-func (o *Object) Whole(name string) *int64 { return value(o, name, wantWhole, Whole) }
+func (o *Object) Whole(name string) *int64 { return pointer(value(o, name, WantWhole, Whole)) }
+
+func pointer[T any](v T, ok bool) *T {
+	if !ok {
+		return nil
+	}
+	return &v
+}

@@ -4,9 +4,11 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -15,18 +17,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// MaxDepth is the deepest nesting of objects and arrays.
-const MaxDepth = 32
-
 // Value is a value of JSON, or the same in YAML.
 type Value struct {
-	Kind    jsontext.Kind // 'n', 't', 'f', '"', '0', '{' or '['; 0 for a value of YAML that JSON does not have
+	Kind    jsontext.Kind // 'n', 't', 'f', '"', '0', '{' or '['; 0 for a value whose fault was reported
 	Line    int           // from 1
-	Text    string        // of a string or number
+	Text    string        // of a string or number; that of a number of YAML may be none of JSON
 	Members []Named       // of an object
 	Items   []Value       // of an array
 
-	raw jsontext.Value // of a value of JSON; nil in YAML
+	raw string // of an object or array of JSON; "" in YAML
 }
 
 // Named is a member of an object.
@@ -34,6 +33,8 @@ type Named struct {
 	Name string
 	Line int // of the name
 	Value
+
+	read bool
 }
 
 // SyntaxError says why a text is no value.
@@ -47,90 +48,117 @@ type SyntaxError struct {
 func (e *SyntaxError) Error() string { return e.Text }
 
 // ParseJSON parses a JSON text (RFC 8259) of one value. It refuses what parsers read differently: a member that is there twice, and half a
-// surrogate pair. The error is a [*SyntaxError]. The value refers to the text.
-func ParseJSON(text []byte) (v Value, err error) {
+// surrogate pair. Objects and arrays nest up to a depth. The error is a [*SyntaxError]. The texts of the value share the memory of one copy of
+// the JSON text.
+func ParseJSON(text []byte, depth int) (v Value, err error) {
 	if !utf8.Valid(text) {
 		return v, &SyntaxError{1, "", "Must be valid UTF-8"}
 	}
-	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(text)), text: text, line: 1}
+	p := parsers.Get().(*parser)
+	defer parsers.Put(p)
+	p.all, p.line, p.seen, p.depth = string(text), 1, 0, depth
+	p.in = *bytes.NewBuffer(text)
+	p.dec.Reset(&p.in)
 	if v, err = p.value(); err == nil {
-		_, err = p.dec.ReadToken()
-		if err == io.EOF {
+		if _, err = p.dec.ReadToken(); err == io.EOF {
 			return v, nil
 		}
-		if err == nil {
-			err = errors.New("a second value")
-		}
+		err = cmp.Or(err, errors.New("a second value"))
 	}
 	return v, p.fault(err)
 }
 
 // parser parses JSON.
 type parser struct {
-	dec  *jsontext.Decoder
-	text []byte
+	dec  jsontext.Decoder
+	in   bytes.Buffer
+	all  string
 	line int // at the offset seen
 	seen int
+
+	depth int // the largest
 }
+
+var parsers = sync.Pool{New: func() any { return new(parser) }}
 
 var errDepth = errors.New("too deep")
 
-// here returns the line of the token that was read last.
+// here returns the line of what was read last.
 func (p *parser) here() int {
 	at := int(p.dec.InputOffset())
-	p.line += bytes.Count(p.text[p.seen:at], []byte("\n"))
+	p.line += strings.Count(p.all[p.seen:at], "\n")
 	p.seen = at
 	return p.line
 }
 
-func (p *parser) value() (v Value, err error) {
-	t, err := p.dec.ReadToken()
+// scalar reads a string, a number or a word. It returns the content of a string.
+func (p *parser) scalar() (string, error) {
+	raw, err := p.dec.ReadValue()
 	if err != nil {
+		return "", err
+	}
+	at := int(p.dec.InputOffset())
+	switch {
+	case raw[0] != '"':
+		return p.all[at-len(raw) : at], nil
+	case bytes.IndexByte(raw, '\\') >= 0:
+		content, err := jsontext.AppendUnquote(nil, raw)
+		return string(content), err
+	}
+	return p.all[at-len(raw)+1 : at-1], nil
+}
+
+func (p *parser) value() (v Value, err error) {
+	if v.Kind = p.dec.PeekKind(); v.Kind != '{' && v.Kind != '[' {
+		v.Text, err = p.scalar()
+		v.Line = p.here()
 		return v, err
-	}
-	v.Kind, v.Line = t.Kind(), p.here()
-	end := p.seen
-	switch v.Kind {
-	case '"', '0':
-		v.Text = t.String()
-		return v, nil
-	case '{', '[':
-	default:
-		return v, nil
-	}
-	if p.dec.StackDepth() > MaxDepth {
-		return v, errDepth
-	}
-	for p.dec.PeekKind() != '}' && p.dec.PeekKind() != ']' {
-		var m Named
-		if v.Kind == '{' {
-			name, err := p.dec.ReadToken()
-			if err != nil {
-				return v, err
-			}
-			m.Name, m.Line = name.String(), p.here()
-		}
-		if m.Value, err = p.value(); err != nil {
-			return v, err
-		}
-		if v.Kind == '{' {
-			v.Members = append(v.Members, m)
-		} else {
-			v.Items = append(v.Items, m.Value)
-		}
 	}
 	if _, err = p.dec.ReadToken(); err != nil {
 		return v, err
 	}
-	v.raw = p.text[end-1 : p.dec.InputOffset()]
-	return v, nil
+	v.Line = p.here()
+	from := p.seen - 1
+	if p.dec.StackDepth() > p.depth {
+		return v, errDepth
+	}
+	for {
+		next := p.dec.PeekKind()
+		if next == '}' || next == ']' {
+			_, err = p.dec.ReadToken()
+			v.raw = p.all[from:p.dec.InputOffset()]
+			return v, err
+		}
+		var m Named
+		if v.Kind == '{' {
+			if m.Name, err = p.scalar(); err != nil {
+				return v, err
+			}
+			m.Line = p.here()
+		}
+		if m.Value, err = p.value(); err != nil {
+			return v, err
+		}
+		switch {
+		case v.Kind == '[':
+			v.Items = append(v.Items, m.Value)
+		case v.Members == nil:
+			v.Members = append(make([]Named, 0, 6), m)
+		default:
+			v.Members = append(v.Members, m)
+		}
+	}
 }
 
 // fault returns the error for an error of the decoder.
 func (p *parser) fault(err error) *SyntaxError {
-	at := min(max(p.seen, int(p.dec.InputOffset())), len(p.text))
-	e := &SyntaxError{Line: 1 + bytes.Count(p.text[:at], []byte("\n")), Text: "Must be valid JSON"}
-	switch s, _ := errors.AsType[*jsontext.SyntacticError](err); {
+	s, _ := errors.AsType[*jsontext.SyntacticError](err)
+	at := int(p.dec.InputOffset())
+	if s != nil {
+		at = int(s.ByteOffset)
+	}
+	e := &SyntaxError{Line: 1 + strings.Count(p.all[:min(at, len(p.all))], "\n"), Text: "Must be valid JSON"}
+	switch {
 	case errors.Is(err, errDepth):
 		e.At, e.Text = p.dec.StackPointer(), "Must not be nested that deeply"
 	case s == nil:
@@ -152,8 +180,8 @@ func Join(path, member string) string {
 
 // JSON returns the value as a JSON text, with the members in their order. ok is false for a value that JSON does not have.
 func (v *Value) JSON() (text jsontext.Value, ok bool) {
-	if v.raw != nil {
-		return v.raw, true
+	if v.raw != "" {
+		return jsontext.Value(v.raw), true
 	}
 	var b bytes.Buffer
 	enc := jsontext.NewEncoder(&b, jsontext.PreserveRawStrings(true))

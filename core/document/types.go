@@ -1,7 +1,6 @@
 package document
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,12 +14,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The texts of faults.
+// The texts of faults to which readers of YAML add a hint.
 const (
-	wantText   = "Must be a string"
-	wantTexts  = "Must be an array of strings"
+	WantText  = "Must be a string"
+	WantWhole = "Must be a whole number"
+)
+
+// The texts of the other faults.
+const (
+	WantTexts  = "Must be an array of strings"
 	wantFlag   = "Must be true or false"
-	wantWhole  = "Must be a whole number"
 	wantTime   = "Must be a time as in RFC 3339, such as 2030-01-31T00:00:00Z"
 	wantStart  = "Must be a time as in RFC 3339, or a date, from 1970 on, such as 2030-01-31T00:00:00Z or 2030-01-31"
 	wantJSON   = "Must be a value as in JSON"
@@ -28,7 +31,8 @@ const (
 	wantRate   = "Must be a rate, such as {\"requests\": 10, \"per\": \"second\", \"burst\": 20}"
 )
 
-func text(v *Value) (string, bool) { return v.Text, v.Kind == '"' }
+// text returns a string that keeps no other text in memory.
+func text(v *Value) (string, bool) { return strings.Clone(v.Text), v.Kind == '"' }
 
 func flag(v *Value) (bool, bool) { return v.Kind == 't', v.Kind == 't' || v.Kind == 'f' }
 
@@ -61,7 +65,7 @@ func texts(v *Value) ([]string, bool) {
 		if v.Items[i].Kind != '"' {
 			return nil, false
 		}
-		list[i] = v.Items[i].Text
+		list[i] = strings.Clone(v.Items[i].Text)
 	}
 	return list, v.Kind == '['
 }
@@ -86,7 +90,7 @@ func start(v *Value) (time.Time, bool) {
 // raw returns the JSON text of a value. core checks that it is an object.
 func raw(v *Value) (json.RawMessage, bool) {
 	text, ok := v.JSON()
-	return json.RawMessage(bytes.Clone(text)), ok
+	return json.RawMessage(text), ok
 }
 
 // limits returns the limits of a plan. Each has a meter, a max and a period.
@@ -147,26 +151,25 @@ func (o *Object) rate(name string) (rate core.Rate) {
 
 // Member returns the value of a member of a type of core, and whether it is there and right. It is nil for null, if that is allowed.
 func (o *Object) Member(name string, typ core.MemberType, nullable bool) (v any, ok bool) {
-	i := o.find(name)
-	if i < 0 || nullable && o.members[i].Kind == 'n' {
+	if !o.Has(name) || nullable && o.IsNull(name) {
 		return nil, o.Take(name) != nil
 	}
 	before := o.faults
 	switch typ {
 	case core.TypeText:
-		v = orZero(value(o, name, wantText, text))
+		v = first(value(o, name, WantText, text))
 	case core.TypeTexts:
-		v = orZero(value(o, name, wantTexts, texts))
+		v = first(value(o, name, WantTexts, texts))
 	case core.TypeFlag:
-		v = orZero(value(o, name, wantFlag, flag))
+		v = first(value(o, name, wantFlag, flag))
 	case core.TypeWhole:
-		v = orZero(value(o, name, wantWhole, Whole))
+		v = first(value(o, name, WantWhole, Whole))
 	case core.TypeTime:
-		v = orZero(value(o, name, wantTime, instant))
+		v = first(value(o, name, wantTime, instant))
 	case core.TypeStart:
-		v = orZero(value(o, name, wantStart, start))
+		v = first(value(o, name, wantStart, start))
 	case core.TypeObject:
-		v = orZero(value(o, name, wantJSON, raw))
+		v = first(value(o, name, wantJSON, raw))
 	case core.TypeLimits:
 		v = o.limits(name)
 	case core.TypeRate:
@@ -175,12 +178,7 @@ func (o *Object) Member(name string, typ core.MemberType, nullable bool) (v any,
 	return v, o.faults == before
 }
 
-func orZero[T any](p *T) (v T) {
-	if p != nil {
-		return *p
-	}
-	return v
-}
+func first[T any](v T, _ bool) T { return v }
 
 // Read reads members into a patch, but for some.
 func Read[R, P any](o *Object, ms *core.Members[R, P], p *P, except ...string) {

@@ -1,0 +1,106 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// localTime is the format of a datetime-local input.
+const localTime = "2006-01-02T15:04:05"
+
+// memberText returns the value of a member as its field has it, "" for none.
+func memberText[R, P any](of *core.Members[R, P], r *R, name string) string {
+	i := slices.IndexFunc(of.List, func(m core.Member[R, P]) bool { return m.Name == name })
+	if i < 0 {
+		return ""
+	}
+	switch v := of.List[i].Get(r).(type) {
+	case nil:
+		return ""
+	case []string:
+		return strings.Join(v, "\n")
+	case []core.Limit:
+		return limitLines(v)
+	case json.RawMessage:
+		return indented(v)
+	case time.Time:
+		return v.UTC().Format(localTime)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// readMembers reads the fields of a form that are members into a patch, but for some. r is the resource that the form edits, nil for a new one:
+// a field that is as memberText has it changes nothing.
+func readMembers[R, P any](post url.Values, of *core.Members[R, P], r *R, p *P, except ...string) error {
+	for i := range of.List {
+		m := &of.List[i]
+		if !post.Has(m.Name) || slices.Contains(except, m.Name) {
+			continue
+		}
+		text := trimmed(post.Get(m.Name))
+		switch {
+		case r != nil && text == trimmed(memberText(of, r, m.Name)):
+		case text == "" && m.Nullable:
+			m.Set(p, nil)
+		default:
+			v, err := memberValue(m.Name, m.Type, text)
+			if err != nil {
+				return err
+			}
+			m.Set(p, v)
+		}
+	}
+	return nil
+}
+
+func trimmed(text string) string { return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")) }
+
+// memberValue parses the text of a field.
+func memberValue(name string, typ core.MemberType, text string) (v any, err error) {
+	switch typ {
+	case core.TypeText:
+		return text, nil
+	case core.TypeTexts:
+		return lines(text), nil
+	case core.TypeFlag:
+		return text != "false", nil
+	case core.TypeObject:
+		return json.RawMessage(text), nil
+	case core.TypeLimits:
+		return planLimits(text)
+	case core.TypeWhole:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fieldError(name, "Must be a whole number")
+		}
+		return n, nil
+	case core.TypeTime, core.TypeStart:
+		if len(text) == len(localTime)-len(":05") { // a browser omits zero seconds
+			text += ":00"
+		}
+		t, err := time.Parse(localTime, text)
+		if err != nil {
+			return nil, fieldError(name, "Must be a date and a time")
+		}
+		return t, nil
+	}
+	return nil, fieldError(name, "No form has this member")
+}
+
+// lines returns the lines that are not empty.
+func lines(text string) (list []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			list = append(list, line)
+		}
+	}
+	return list
+}

@@ -1,0 +1,103 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/mail"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// cleanName trims a name and checks that it has 1 to 255 characters and no control character: names
+// appear in header fields, logs and terminals.
+func cleanName(field, name string) (string, error) {
+	name = strings.TrimSpace(name)
+	switch n := utf8.RuneCountInString(name); {
+	case n == 0:
+		return "", invalid(field, fieldLabel(field)+" is required")
+	case n > maxNameLength:
+		return "", invalid(field, fieldLabel(field)+" must be at most 255 characters long")
+	case !utf8.ValidString(name):
+		return "", invalid(field, fieldLabel(field)+" must be valid UTF-8")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "", invalid(field, fieldLabel(field)+" must not hold control characters")
+	}
+	return name, nil
+}
+
+// checkEmail checks that an address is an addr-spec of RFC 5322, without a display name. nil, no
+// address, is valid.
+func checkEmail(email *string) error {
+	if email == nil {
+		return nil
+	}
+	if len(*email) > maxEmailLength {
+		return invalid("email", "Invalid email format")
+	}
+	a, err := mail.ParseAddress(*email)
+	if err != nil || a.Address != *email {
+		return invalid("email", "Invalid email format")
+	}
+	if !norm.NFKC.IsNormalString(*email) || strings.ContainsFunc(*email, isInvisible) {
+		return invalid("email", "Email must be in its plain form, without invisible, full-width or other compatibility characters: two addresses that look the same would be two users")
+	}
+	return nil
+}
+
+// isInvisible reports whether a character takes no room: controls, and format characters such as a zero-width space.
+func isInvisible(r rune) bool { return unicode.In(r, unicode.C, unicode.Variation_Selector) }
+
+// ErrSecretExternalID means that an external id is the value of a key. It would be stored in clear.
+var ErrSecretExternalID = invalid("external_id", "External id must not be an API key")
+
+// cleanExternalID trims an external id and checks it by the rules of names. It must not be a secret: external ids are
+// stored and shown unmasked. nil, no external id, is valid.
+func cleanExternalID(id *string) (string, error) {
+	switch {
+	case id == nil:
+		return "", nil
+	case strings.TrimSpace(*id) == "":
+		return "", invalid("external_id", "External id must not be empty")
+	case HoldsSecret(*id):
+		return "", ErrSecretExternalID
+	case strings.ContainsFunc(strings.TrimSpace(*id), isInvisible):
+		return "", invalid("external_id", "External id must not hold control characters or invisible characters")
+	}
+	return cleanName("external_id", *id)
+}
+
+// cleanMetadata checks that metadata is a JSON object of at most 4 KiB, and compacts it.
+func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
+	if m == nil {
+		return nil, nil
+	}
+	var buf bytes.Buffer
+	if err := json.Compact(&buf, *m); err != nil {
+		return nil, invalid("metadata", "Metadata must be JSON: "+err.Error())
+	}
+	if !strings.HasPrefix(buf.String(), "{") {
+		return nil, invalid("metadata", "Metadata must be an object")
+	}
+	if buf.Len() > maxMetadata {
+		return nil, invalid("metadata", "Metadata must be at most 4 KiB")
+	}
+	return buf.Bytes(), nil
+}
+
+// fieldLabel turns the name of a member into the start of a sentence: plan_id becomes "Plan id".
+func fieldLabel(field string) string {
+	s := strings.ReplaceAll(field, "_", " ")
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// countNoun puts a number before a noun: "1 key", "2 keys".
+func countNoun(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}
