@@ -146,7 +146,7 @@ func TestKeyFaults(t *testing.T) {
 		{"user_id", "2", about("plan_id") + "Plan id is required: the user has no plan of its own"},
 		{"plan_id", "plan_none", about("plan_id") + "There is no such plan"},
 		{"status", "perhaps", `<small class="fault">Status must be active or inactive`},
-		{"expires_at", "tomorrow", about("expires_at") + "Expires at must be a date and a time"},
+		{"expires_at", "tomorrow", about("expires_at") + "Must be a date and a time"},
 		{"expires_at", "2001-02-03T04:05", about("expires_at") + "Expires at must be in the future"},
 		{"metadata", "region", about("metadata") + "Metadata must be JSON: invalid character"},
 	} {
