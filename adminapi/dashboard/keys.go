@@ -202,7 +202,7 @@ func (v keyView) Earlier() (values []core.GraceValue) {
 // keyFields returns the fields of the form of a key. value returns the value of a field by name.
 func (q *request) keyFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("The user’s plan", value("plan_id"), false)
-	return []field{
+	return withOthers([]field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true, Hint: "What the key is for, as in “production”."},
 		{Name: "user_id", Label: "User", Value: value("user_id"), Required: true, Hint: "The id of the user, as it is on its page."},
 		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
@@ -211,7 +211,7 @@ func (q *request) keyFields(value func(string) string) ([]field, error) {
 			{"active", "Active", ""}, {"inactive", "Disabled", "Every request with it is refused."}}},
 		{Name: "expires_at", Label: "Expires at", Type: "datetime-local", Value: value("expires_at"), Hint: "In UTC. Empty for never."},
 		metadataField(value),
-	}, err
+	}, &core.KeyMembers, value), err
 }
 
 // keyPatch parses the form of a key. k is the key that it edits, nil for a new one.

@@ -95,6 +95,30 @@ func memberValue(name string, typ core.MemberType, text string) (v any, err erro
 	return nil, fieldError(name, "No form has this member")
 }
 
+// withOthers appends a field for each member that has none in a form, but for some.
+func withOthers[R, P any](fields []field, of *core.Members[R, P], value func(string) string, except ...string) []field {
+	for i := range of.List {
+		m := &of.List[i]
+		if slices.Contains(except, m.Name) || slices.ContainsFunc(fields, func(f field) bool { return f.Name == m.Name }) {
+			continue
+		}
+		text := strings.ReplaceAll(m.Name, "_", " ")
+		f := field{Name: m.Name, Label: strings.ToUpper(text[:1]) + text[1:], Value: value(m.Name), Required: m.Required}
+		switch m.Type {
+		case core.TypeTexts, core.TypeObject, core.TypeLimits:
+			f.Type = "textarea"
+		case core.TypeWhole:
+			f.Type = "number"
+		case core.TypeTime, core.TypeStart:
+			f.Type = "datetime-local"
+		case core.TypeFlag:
+			f.Type, f.Options = "radio", []option{{"true", "Yes", ""}, {"false", "No", ""}}
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
 // lines returns the lines that are not empty.
 func lines(text string) (list []string) {
 	for line := range strings.Lines(text) {

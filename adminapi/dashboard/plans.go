@@ -98,7 +98,7 @@ var periodOptions = []option{{Value: "day", Label: "a day"}, {Value: "week", Lab
 
 // planFields returns the fields of the form of a plan. value returns the value of a field by name.
 func planFields(value func(string) string) []field {
-	return []field{
+	return withOthers([]field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
 		{Name: "max_requests", Label: "Requests", Type: "number", Value: value("max_requests"), Min: "1", Max: "9007199254740991",
 			Hint: "How many are allowed in each period. Empty: unlimited."},
@@ -113,7 +113,7 @@ func planFields(value func(string) string) []field {
 		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
 		{Name: "is_active", Label: "Status", Type: "radio", Value: value("is_active"), Options: []option{
 			{"true", "Active", ""}, {"false", "Inactive", "Existing users keep the plan. New assignments are blocked."}}},
-	}
+	}, &core.PlanMembers, value)
 }
 
 // planPatch parses the form of a plan. pl is the plan that it edits, nil for a new one.

@@ -167,7 +167,7 @@ func userPage(q *request, u *core.User) error {
 // userFields returns the fields of the form of a user. value returns the value of a field by name.
 func (q *request) userFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("No plan", value("plan_id"), false)
-	return []field{
+	return withOthers([]field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
 		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
 		{Name: "external_id", Label: "External id", Value: value("external_id"), Autocomplete: "off",
@@ -177,7 +177,7 @@ func (q *request) userFields(value func(string) string) ([]field, error) {
 		{Name: "custom_start", Label: "Periods begin at", Type: "datetime-local", Value: value("custom_start"),
 			Hint: "In UTC. The days, weeks, months and years of this user begin at this time. Empty: with the calendar. A change keeps the usage."},
 		metadataField(value),
-	}, err
+	}, &core.UserMembers, value, "is_disabled"), err
 }
 
 // userPatch parses the form of a user. u is the user that it edits, nil for a new one.
