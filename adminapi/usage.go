@@ -57,7 +57,7 @@ func readAdjustment(m *members) core.AdjustmentCall {
 		a.Set, a.Value = true, *set
 		var err error
 		if a.Period, err = core.ParsePeriod(*period); err != nil {
-			m.Wrong("period", "Must be one of minute, hour, day, week, month, year, lifetime")
+			m.Wrong("period", "Must be one of "+core.PeriodNames(core.Periods()))
 		}
 	}
 	if a.RequestID = m.requestID(); m.err != nil {

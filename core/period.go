@@ -39,7 +39,16 @@ func ParsePeriod(name string) (Period, error) {
 			return Period(p), nil
 		}
 	}
-	return 0, fmt.Errorf("period: want one of %s, got %q", strings.Join(periodNames[:], ", "), name)
+	return 0, fmt.Errorf("period: want one of %s, got %q", PeriodNames(Periods()), name)
+}
+
+// PeriodNames returns the names of periods for a message: "day, week, month, year".
+func PeriodNames(list []Period) string {
+	names := make([]string, len(list))
+	for i, p := range list {
+		names[i] = p.String()
+	}
+	return strings.Join(names, ", ")
 }
 
 // String returns the name of the period.

@@ -105,7 +105,7 @@ var PlanMembers = Members[Plan, PlanPatch]{
 		plain("request_period", TypeText, func(p *PlanPatch) **string { return &p.Period }, func(pl *Plan) string { return pl.Period.String() },
 			func(pl *Plan, v string) (err error) {
 				if pl.Period, err = ParsePeriod(v); err != nil || !slices.Contains(PlanPeriods(), pl.Period) {
-					return invalid("request_period", "Request period must be one of day, week, month, year")
+					return invalid("request_period", "Request period must be one of "+PeriodNames(PlanPeriods()))
 				}
 				return nil
 			}).required(),

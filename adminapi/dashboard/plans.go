@@ -135,7 +135,7 @@ func planLimits(text string) (list []core.Limit, err error) {
 		n, err := strconv.ParseInt(words[1], 10, 64)
 		period, unknown := core.ParsePeriod(words[2])
 		if err != nil || unknown != nil {
-			return nil, fieldError("limits", "A limit is a meter, a number and a period of minute, hour, day, week, month, year or lifetime: "+line)
+			return nil, fieldError("limits", "A limit is a meter, a number and a period ("+core.PeriodNames(core.Periods())+"): "+line)
 		}
 		list = append(list, core.Limit{Meter: words[0], Max: n, Period: period})
 	}

@@ -44,7 +44,7 @@ func usageCommand(cmd *cobra.Command) {
 	adjust.Flags().String("meter", core.MeterRequests, "What is adjusted: requests, or a meter that a plan names")
 	adjust.Flags().String("delta", "", "The number to add in every period; negative to give back")
 	adjust.Flags().String("set", "", "The new usage in the period of --period, instead of --delta")
-	adjust.Flags().String("period", "", "With --set: minute, hour, day, week, month, year or lifetime")
+	adjust.Flags().String("period", "", "With --set: "+core.PeriodNames(core.Periods()))
 	adjust.Flags().String("reason", "", "The reason, for the history")
 	adjust.Flags().String("request-id", "", "A request id: a repeat within 24 hours changes nothing")
 	cmd.AddCommand(adjust)
@@ -216,7 +216,7 @@ func (b *adjustBody) call() (a core.AdjustmentCall, err error) {
 	}
 	a.Set, a.Value = true, *b.Set
 	if a.Period, err = core.ParsePeriod(b.Period); err != nil {
-		return a, errors.New("period: want minute, hour, day, week, month, year or lifetime")
+		return a, errors.New("period: want one of " + core.PeriodNames(core.Periods()))
 	}
 	return a, nil
 }

@@ -121,7 +121,7 @@ func (o *Object) limits(name string) (list []core.Limit) {
 		}
 		p, err := core.ParsePeriod(*period)
 		if err != nil {
-			one.Wrong("period", "Must be one of minute, hour, day, week, month, year, lifetime")
+			one.Wrong("period", "Must be one of "+core.PeriodNames(core.Periods()))
 		}
 		list = append(list, core.Limit{Meter: *meter, Max: *most, Period: p})
 	}
