@@ -36,12 +36,11 @@ PLAIN_CASES := ^Test(Store|Conformance)$$/^(list|machine|reopen)$$|^Test(Store|C
 PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedTarget|CheckRecords|$\
 	CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
-	DeleteUserInterrupted|DenialsPerDay|EarlierSchemas|FailedCloseThenPowerCut|FlippedBytes|$\
+	DeleteUserInterrupted|DenialsPerDay|FailedCloseThenPowerCut|FlippedBytes|$\
 	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill|KilledReplacingCopy|$\
 	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|$\
-	PowerCut.*|Rebuild.*|RedisInstant|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Schema.*|Size|$\
-	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|UpgradeFromEventLog|VerifyBlocks|$\
-	ZeroedRanges)$$
+	PowerCut.*|Rebuild.*|RedisInstant|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
+	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|VerifyBlocks|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 

@@ -38,7 +38,7 @@ func TestRebuildCommand(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	segments, err := filepath.Glob(filepath.Join(dir, "ledger", "*.seg"))
+	segments, err := filepath.Glob(filepath.Join(dir, "eventlog", "*.seg"))
 	if err != nil || len(segments) != 1 {
 		t.Fatalf("segments: got %v, %v", segments, err)
 	}

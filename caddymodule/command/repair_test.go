@@ -18,7 +18,7 @@ func TestRepairCommand(t *testing.T) {
 	if err != nil || !strings.HasPrefix(out, "The event log is whole") {
 		t.Errorf("repair of a whole store: got %q, %v", out, err)
 	}
-	segments, err := filepath.Glob(filepath.Join(dir, "ledger", "*.seg"))
+	segments, err := filepath.Glob(filepath.Join(dir, "eventlog", "*.seg"))
 	if err != nil || len(segments) != 1 {
 		t.Fatalf("segments: got %v, %v", segments, err)
 	}

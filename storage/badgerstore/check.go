@@ -284,9 +284,7 @@ func (k *checking) checkUser(p path, account string, value []byte) (errs []error
 		return []error{undecodable(p, err)}
 	}
 	for _, f := range u.Filters() {
-		if !f.Anchored { // a user of an earlier version is not in that index
-			errs = append(errs, k.checkMember(userIndex(account, f), u.ID))
-		}
+		errs = append(errs, k.checkMember(userIndex(account, f), u.ID))
 	}
 	if u.PlanID != "" {
 		errs = append(errs, k.checkExists(holdingPath(account, u.ID, u.PlanID)))
@@ -349,7 +347,7 @@ func (k *checking) checkSet(p path) []error {
 	account := r.text()
 	to := func(n int64) path { return userPath(account, n) }
 	switch name := r.text(); name {
-	case "users":
+	case "users", "anchored":
 	case "plan", "on":
 		r.text()
 	case "plans":

@@ -90,6 +90,9 @@ func TestCheckRecords(t *testing.T) {
 	s := openAlone(t, whole, quiet)
 	known(t, s, numbered("key", 100)...)
 	update(t, s, withKeys(20, 5))
+	update(t, s, func(tx core.Tx) error {
+		return tx.PutUser(&core.User{AccountID: acct, Anchors: core.Anchors{{Start: noon}}})
+	})
 	update(t, s, func(tx core.Tx) error { return tx.PutPlan(&core.Plan{AccountID: acct, ID: "plan", Name: "plan"}) })
 	for i := range 100 {
 		consume(t, s, request(fmt.Sprint("key", i), 1, endless, noon))
@@ -98,6 +101,9 @@ func TestCheckRecords(t *testing.T) {
 	paths := stored(t, s, "AanUexPpKkdScCOqoh")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if got := checkDamages(t, copyOf(t, whole)); len(got) > 0 {
+		t.Errorf("with all records: got %q, want no damage", got)
 	}
 	kinds := map[byte]int{}
 	for _, p := range paths {

@@ -310,16 +310,11 @@ func (r *requestIDs) addLocked(id requestKey, position int64) {
 // requestIDPath returns the path of the record with the position of the event of a request id. The path of a user ends
 // with its kind, because a key of the account can have the same number.
 func requestIDPath(id requestKey) path {
-	p := keyRequestIDPath(id)
+	p := at(kindRequestID).number(int64(id.key.account)).number(id.key.number).text(id.id)
 	if id.key.kind == kindUser {
 		p = append(p, kindUser)
 	}
 	return p
-}
-
-// keyRequestIDPath is requestIDPath for a key. Earlier versions stored the request ids of users there, too.
-func keyRequestIDPath(id requestKey) path {
-	return at(kindRequestID).number(int64(id.key.account)).number(id.key.number).text(id.id)
 }
 
 // noAnswer is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
@@ -339,9 +334,6 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	if position == 0 {
 		err = s.db.View(func(txn *badger.Txn) error {
 			position, err = snapshot{txn}.number(requestIDPath(id))
-			if position == 0 && err == nil && key.kind == kindUser {
-				position, err = snapshot{txn}.number(keyRequestIDPath(id))
-			}
 			return err
 		})
 	}

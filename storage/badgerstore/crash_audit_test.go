@@ -83,7 +83,7 @@ func (a *auditing) read() error {
 		if payload[0] == recordRedo {
 			return a.redo(payload, position)
 		}
-		if payload[0] == recordWindows || payload[0] == recordCounter {
+		if payload[0] == recordCounter {
 			of, t, err := decodeSet(payload)
 			if old := a.counters[of]; old != nil && t.entries == 0 { // SetHistory has cleared the history
 				a.counters[of] = &counterEvents{first: 1, used: old.used}

@@ -2,17 +2,14 @@ package badgerstore
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // today is the day of noon.
@@ -344,76 +341,6 @@ func TestArchiveInParts(t *testing.T) {
 	}
 }
 
-// TestStoreWithoutDays: a store of before schema 3, which had no days, opens with its counts and counts days from then
-// on.
-func TestStoreWithoutDays(t *testing.T) {
-	dir := t.TempDir()
-	s := openAlone(t, dir, Options{})
-	known(t, s, "key")
-	consumeOn(t, s, today, "key", 4)
-	writeCheckpoint(t, s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db, err := table.Open(table.Options{Dir: dir, Logger: quiet.Logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range []ref{{0, 1, kindKey}, {0, 1, kindUser}} {
-		err := db.Update(func(txn *badger.Txn) error {
-			record, err := snapshot{txn}.get(pagePath(page))
-			if err != nil {
-				return err
-			}
-			return txn.Set(pagePath(page), pageWithoutDays(t, record))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	setRecord(t, dir, at(kindSchema), encodeNumber(withoutDays))
-
-	for range 2 {
-		s = openAlone(t, dir, Options{})
-		wantUsed(t, s, ofKey("key"), 3)
-		wantDays(t, s, ofKey("key"), core.CounterDay{Date: today, Traffic: core.Traffic{Allowed: 3}})
-		wantDays(t, s, ofUser(1), core.CounterDay{Date: today, Shared: core.Traffic{Allowed: 3}})
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s = openAlone(t, dir, Options{})
-	consumeOn(t, s, today+1, "key", 2)
-	writeCheckpoint(t, s)
-	abandon(t, s)
-	s = openAlone(t, dir, Options{})
-	wantDays(t, s, ofKey("key"), core.CounterDay{Date: today, Traffic: core.Traffic{Allowed: 3}}, keyDay(today+1, 2))
-}
-
-// pageWithoutDays converts a page to the format of before schema 3.
-func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
-	t.Helper()
-	pg, err := decodePage(record)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for slot, record := range pg {
-		if record == nil {
-			continue
-		}
-		c, err := decodeState(record)
-		if err != nil {
-			t.Fatal(err)
-		}
-		record = encodeWindows(&c)
-		old = append(append(append(old, byte(slot)), encodeNumber(int64(len(record)))...), record...)
-	}
-	return old
-}
-
 // TestArchivedDay: decoding an encoded day of a page gives the same day. Decoding a damaged record is an error.
 func TestArchivedDay(t *testing.T) {
 	for _, kind := range []uint32{kindKey, kindUser} {
@@ -435,24 +362,4 @@ func TestArchivedDay(t *testing.T) {
 	if record := new(archivedDay).encode(kindUser); record != nil {
 		t.Errorf("an empty day: got %x, want no record", record)
 	}
-}
-
-// encodeWindows returns the record of a counter of schema 2: without days, and with the starts of its windows.
-func encodeWindows(t *counterState) []byte {
-	const flags = stateWindowsLastUsed // the starts are in seconds, the chain is whole, there are no optional numbers
-	b := encodeNumber(t.applied<<(stateFlags-1) | flags)
-	b = append(b, encodeNumber(t.entries)...)
-	b = append(appendTime(b, t.newest.time()), encodeNumber(int64(t.late))...)
-	b = append(b, encodeNumber(t.DeniedOmitted)...)
-	before := int64(0)
-	for _, w := range windowsOf(&t.Counter) {
-		b = append(binary.AppendVarint(b, w.Start-before), encodeNumber(w.Used)...)
-		before = w.Start
-	}
-	before = 0
-	for _, position := range t.chain {
-		b = append(b, encodeNumber(position-before)...)
-		before = position
-	}
-	return b
 }

@@ -29,8 +29,18 @@ const (
 	valueLogSuffix = table.ValueLogSuffix
 )
 
-// claim locks the directory of a store that is not open, until release is called. It refuses a snapshot.
+// earlierEventLog is the directory of the event log in a store that a build before the first release has written. Such a
+// store has another layout, and cannot be read.
+const earlierEventLog = "ledger"
+
+var errEarlier = errors.New("an earlier build of Limitkeeper wrote it, before the first release: name another directory")
+
+// claim locks the directory of a store that is not open, until release is called. It refuses a snapshot, and a store of a
+// build before the first release.
 func claim(dir string) (release func(), err error) {
+	if _, err := os.Stat(filepath.Join(dir, earlierEventLog)); err == nil {
+		return nil, errEarlier
+	}
 	if _, err := os.Stat(filepath.Join(dir, snapshotMark)); err == nil {
 		return nil, errIsSnapshot
 	}

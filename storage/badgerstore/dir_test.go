@@ -35,7 +35,7 @@ func withMode(t *testing.T, m fs.FileMode) string {
 }
 
 // TestOpenRestrictsDirectory: no other user can read a store. Badger's files are readable by all users, so Open sets the
-// mode of the directory: of an existing empty directory, of a store of an earlier version, and of the target of a
+// mode of the directory: of an existing empty directory, of an existing store, and of the target of a
 // symbolic link. ownNames matches every file of a used store.
 func TestOpenRestrictsDirectory(t *testing.T) {
 	dir := withMode(t, 0o777)
@@ -56,7 +56,7 @@ func TestOpenRestrictsDirectory(t *testing.T) {
 		}
 		update(t, s, withKeys(1, 100))
 		consume(t, s, request(newKey(1, 0).ID, 1, 1000, noon))
-		if err := os.Chmod(dir, 0o755); err != nil { // as an earlier version left it
+		if err := os.Chmod(dir, 0o755); err != nil { // as a copy of the store can have
 			t.Fatal(err)
 		}
 		if name, err := foreignEntry(dir); name != "" || err != nil { // while it is open

@@ -20,6 +20,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // patience is the longest time that waitUntil waits. Filling a memtable with the race detector takes 20 s on a busy machine.
@@ -290,6 +291,35 @@ func copyDatabase(t testing.TB, to, from string) {
 func copyEventLog(t testing.TB, to, from string) {
 	t.Helper()
 	copyFiles(t, filepath.Join(to, eventLogDir), filepath.Join(from, eventLogDir))
+}
+
+// copyKilled copies the files that a kill would leave now. It copies again when Badger changes its tables during the copy.
+func copyKilled(t *testing.T, to, from string) {
+	t.Helper()
+	state := func() string {
+		names, err := filepath.Glob(filepath.Join(from, "*"))
+		manifest, err2 := os.ReadFile(filepath.Join(from, badger.ManifestFilename))
+		inventory, err3 := os.ReadFile(filepath.Join(from, table.InventoryName))
+		if errors.Is(err3, os.ErrNotExist) {
+			err3 = nil
+		}
+		if err := errors.Join(err, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%q %s %s", names, manifest, inventory)
+	}
+	for range 1000 {
+		before := state()
+		if err := os.RemoveAll(to); err != nil {
+			t.Fatal(err)
+		}
+		copyDatabase(t, to, from)
+		copyEventLog(t, to, from)
+		if state() == before {
+			return
+		}
+	}
+	t.Fatal("the files of Badger never stop changing")
 }
 
 func copyFiles(t testing.TB, to, from string) {

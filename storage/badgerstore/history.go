@@ -613,27 +613,6 @@ func (e *event) keep(now int64) (k eventlog.Keep) {
 // idRetention is how long the event of a request with an id, and its index record, are kept.
 const idRetention = core.RequestIDRetention + keptLonger
 
-// encodeKeep returns the record of a segment of format 1.
-//
-//	until, hard  uvarints; a record written before schema 4 has only until
-func encodeKeep(k eventlog.Keep) []byte {
-	return binary.AppendUvarint(encodeNumber(k.Until), uint64(k.Hard))
-}
-
-// decodeKeep returns how long the events of a segment of format 1 are kept. A record written before schema 4 does not say
-// when the request ids end. decodeKeep then assumes that the requests were made now.
-func decodeKeep(record []byte, now int64) (k eventlog.Keep, err error) {
-	r := decoder{record}
-	if k.Until = int64(r.uvarint()); !r.failed() && len(r.rest) == 0 {
-		k.Hard = min(k.Until, now+int64(idRetention/time.Second))
-		return k, nil
-	}
-	if k.Hard = int64(r.uvarint()); r.failed() || len(r.rest) > 0 {
-		return eventlog.Keep{}, errRecord
-	}
-	return k, nil
-}
-
 // keptLonger is added to the retention of an event. The service's clock sets the time of an event and the store's clock
 // ends its retention, and the two clocks may differ.
 const keptLonger = 24 * time.Hour

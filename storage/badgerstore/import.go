@@ -142,7 +142,7 @@ var _ core.Importer = (*Store)(nil)
 // An import, or a denial that the history has no room for, changes a counter without an event. The store then writes
 // the whole state of the counter to the event log. Later events continue from that state.
 //
-//	recordCounter          1 byte; before schema 7 recordWindows
+//	recordCounter          1 byte
 //	account, kind, number  uvarints
 //	archive stale          1 byte: 1 when the days in the archive do not count
 //	days                   number of values, a uvarint; for each value its date, index and value: varint, uvarint, uvarint
@@ -195,11 +195,7 @@ func decodeSet(payload []byte) (of ref, t counterState, err error) {
 	if r.failed() || len(r.rest) == 0 {
 		return of, t, errEvent
 	}
-	decode := decodeState
-	if payload[0] == recordWindows {
-		decode = decodeWindows
-	}
-	if t, err = decode(r.rest); err == nil && (ended.archiveStale || len(ended.list) > 0) {
+	if t, err = decodeState(r.rest); err == nil && (ended.archiveStale || len(ended.list) > 0) {
 		*t.ended() = ended
 	}
 	return of, t, err

@@ -11,24 +11,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// schema is the version of the layout below. Open refuses a store with a later schema, and upgrades an earlier one:
-// see replay.go. New in each schema:
-//
-//	3  days: see withFlags
-//	4  the recorded denials of a day in a counter, and the end of the request ids in a segment: see decodeKeep
-//	5  format 2 of the event log
-//	6  transactions in the event log, and indexes of pages
-//	7  the usage of a counter by period, without starts of windows; costs and limits in events
-//	8  reasons of denials and adjustments in events
-//	9  external ids of users: an earlier version would change or delete a user and leave its external id taken
-//	10 the records inTables and filler have other kinds: an earlier version would not find inTables
-const schema = 10
+// schema is the version of the layout below. Open refuses a store with another schema.
+const schema = 1
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
 // number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.
 //
 //	kind           key                          value
-//	v schema                                    version, uvarint
+//	V schema                                    version, uvarint
 //	A account      number                       core.Account, JSON
 //	a              account id                   its number
 //	n              account name                 its number
@@ -56,15 +46,12 @@ const schema = 10
 //	               the key, id; or number of
 //	               the user, id, U
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
-//	G segment      position                     the retention of a segment of format 1, see history.go
-//	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
 //	E in tables    -                            which transactions the tables have, see replay.go
-//	L in tables    -                            up to schema 9
-//	H filler       -                            padding that fills a memtable (Z up to schema 9), see internal/table
+//	H filler       -                            padding that fills a memtable, see internal/table
 //
 // The events of counters are in the event log: see internal/eventlog.
 const (
-	kindSchema      = 'v'
+	kindSchema      = 'V' // 'v' in builds before the first release
 	kindAccount     = 'A'
 	kindAccountID   = 'a'
 	kindAccountName = 'n'
@@ -88,16 +75,13 @@ const (
 	kindDay         = 'D'
 	kindRequestID   = 'R'
 	kindCheckpoint  = 'F'
-	kindSegment     = 'G'
-	kindJournal     = 'J'
 
 	// Each memtable ends with the record inTables and a filler, whose kinds sort soon after that of the pages. Badger
-	// merges a table with all tables of the next level whose records overlap the range of its records. Up to schema 9
-	// these kinds were L and Z, so this range included all plans, users and keys. A checkpoint of a million counters
-	// merged 300,000 records, and merges 25,000 now. Request ids make the range as wide as before.
-	kindInTables  = 'E'
-	kindInTables9 = 'L' // up to schema 9
-	kindFiller    = 'H'
+	// merges a table with all tables of the next level whose records overlap the range of its records. With the kinds L
+	// and Z, that range included all plans, users and keys: a checkpoint of a million counters merged 300,000 records, and
+	// merges 25,000 with these kinds. Request ids make the range that wide, too.
+	kindInTables = 'E'
+	kindFiller   = 'H'
 )
 
 // path is a key of the database under construction.
@@ -161,8 +145,6 @@ func holdingPath(account string, user int64, plan string) path {
 func droppedPath(of ref) path {
 	return append(at(kindCounter).number(int64(of.account)), byte(of.kind)).number(of.number)
 }
-
-func segmentKey(base int64) path { return at(kindSegment).number(base) }
 
 // The indexes of lists. An index has the numbers of the resources in a list.
 
@@ -280,14 +262,11 @@ func appendTime(b []byte, t time.Time) []byte {
 // A page is one record with the counters of 64 consecutive keys, or users, of an account. So a checkpoint of many
 // counters writes few records to Badger.
 //
-//	tag      1 byte, pageTag; from schema 3 to 6 pageTagWindows; absent before
 //	slot     1 byte: the number within the page
 //	state    a text, see counterState.encode
 const (
-	pageBits       = 6
-	pageSlots      = 1 << pageBits
-	pageTagWindows = pageSlots
-	pageTag        = pageSlots + 1
+	pageBits  = 6
+	pageSlots = 1 << pageBits
 )
 
 // page returns the page of a counter. Its number is the number of the page.
@@ -323,13 +302,7 @@ type page [pageSlots][]byte
 // decodePage decodes a page. The result shares the memory of record.
 func decodePage(record []byte) (*page, error) {
 	p := new(page)
-	r := decoder{record}
-	tag := byte(0)
-	if len(record) > 0 && record[0] >= pageTagWindows {
-		tag = record[0]
-		r.skip(1, tag <= pageTag)
-	}
-	for len(r.rest) > 0 {
+	for r := (decoder{record}); len(r.rest) > 0; {
 		slot := r.rest[0]
 		r.skip(1, true)
 		n := r.uvarint()
@@ -338,26 +311,8 @@ func decodePage(record []byte) (*page, error) {
 		}
 		p[slot] = r.rest[:n:n]
 		r.skip(int(n), true)
-		if tag == 0 {
-			p[slot] = withFlags(p[slot])
-		}
-		if tag != pageTag {
-			t, err := decodeWindows(p[slot])
-			if err != nil {
-				return nil, err
-			}
-			p[slot] = t.encodeConverted()
-		}
 	}
 	return p, nil
-}
-
-// withFlags converts the record of a counter of before schema 3, whose first number has no bit for stateMore.
-func withFlags(record []byte) []byte {
-	first, size := binary.Uvarint(record)
-	const flags = stateFlags - 1
-	first = first>>flags<<stateFlags | first&(1<<flags-1)
-	return append(binary.AppendUvarint(make([]byte, 0, len(record)+1), first), record[max(size, 0):]...)
 }
 
 // encode returns the record of a page, nil when it is empty.
@@ -366,14 +321,14 @@ func (p *page) encode() []byte {
 	for _, record := range p {
 		size += len(record) + 4
 	}
-	b := append(make([]byte, 0, size+1), pageTag)
+	b := make([]byte, 0, size)
 	for slot, record := range p {
 		if record != nil {
 			b = binary.AppendUvarint(append(b, byte(slot)), uint64(len(record)))
 			b = append(b, record...)
 		}
 	}
-	if len(b) == 1 {
+	if len(b) == 0 {
 		return nil
 	}
 	return b
@@ -416,53 +371,25 @@ func (r snapshot) noPage(page ref) error {
 // setPage writes a page, or deletes the page when the record is nil. existed says whether the page has a record.
 func setPage(txn *table.Txn, page ref, record []byte, existed bool) error {
 	if existed != (record != nil) {
-		if err := listPages(txn, record != nil, page); err != nil {
+		if err := listPage(txn, record != nil, page); err != nil {
 			return err
 		}
 	}
 	return setOrDelete(txn, pagePath(page), record)
 }
 
-// listPages adds pages of one account and kind to their index, or removes the pages when add is false.
-func listPages(txn *table.Txn, add bool, pages ...ref) error {
-	f, err := snapshot{txn.Txn}.index(pagesOf(pages[0]))
-	for _, p := range pages {
-		if err != nil {
-			return err
-		}
-		if add {
-			err = f.Add(p.number)
-		} else {
-			err = f.Remove(p.number)
-		}
+// listPage adds a page to the index of the pages of its account and kind, or removes it when add is false.
+func listPage(txn *table.Txn, add bool, page ref) error {
+	f, err := snapshot{txn.Txn}.index(pagesOf(page))
+	if err != nil {
+		return err
+	}
+	if add {
+		err = f.Add(page.number)
+	} else {
+		err = f.Remove(page.number)
 	}
 	f.Write(func(key, record []byte) { err = firstOf(err, setOrDelete(txn, key, record)) })
-	return err
-}
-
-// listOldPages adds all pages of a store of before schema 6 to their indexes.
-func (s *Store) listOldPages() error {
-	var pages []ref
-	err := s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(at(kindCounter), func(p path, _ []byte) (bool, error) {
-			page, ok := pageOf(p)
-			if !ok {
-				return false, errRecord
-			}
-			pages = append(pages, page)
-			return true, nil
-		})
-	})
-	for len(pages) > 0 && err == nil {
-		n := 1
-		for n < min(len(pages), maxWrites/4) && pages[n].account == pages[0].account && pages[n].kind == pages[0].kind {
-			n++
-		}
-		s.committing.Lock()
-		err = s.commitLocked(func(txn *table.Txn) error { return listPages(txn, true, pages[:n]...) })
-		s.committing.Unlock()
-		pages = pages[n:]
-	}
 	return err
 }
 

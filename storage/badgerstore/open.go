@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,22 +30,8 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// open is Open without background goroutines. It opens a store of an earlier version twice: see openOnce.
+// open is Open without background goroutines.
 func open(dir string, o Options) (*Store, error) {
-	s, err := openOnce(dir, o)
-	if err != nil || s.db.WasReplayable() {
-		return s, err
-	}
-	s.db.MarkReplayable() // takes effect when the store is opened again
-	if err := s.Close(); err != nil {
-		return nil, err
-	}
-	return openOnce(dir, o)
-}
-
-// openOnce opens a store. It upgrades a store of an earlier version; the caller closes that store and opens it
-// again.
-func openOnce(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -190,8 +175,7 @@ const (
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
 	_, size, err := reserve.Space(dir)
-	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller),
-		Replays: func(get func([]byte) ([]byte, error)) (bool, error) { return replays(dir, get) }}
+	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller)}
 	if err == nil && size < smallDisk {
 		o.Memtable = smallMemtable
 	}
@@ -210,32 +194,7 @@ func claimedOptions(dir string) table.Options {
 	return o
 }
 
-// replays reports whether a version with schema 6, or a later one, has written a database without an inventory: see
-// [table.Options]. These versions write each transaction to the event log. get reads the tables.
-func replays(dir string, get func([]byte) ([]byte, error)) (bool, error) {
-	value, err := get(at(kindSchema))
-	if err != nil && !isDamage(err) {
-		return false, err
-	}
-	if value != nil {
-		version, err := decodeNumber(value)
-		return version > withoutPages, err
-	}
-	// The tables of a young store, and the tables in a damaged MANIFEST, can lack the schema.
-	isRedo := func(payload []byte) bool { return payload[0] == recordRedo }
-	log, err := eventlog.PlanRepair(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)}, 0, isRedo)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer log.Close()
-	return slices.ContainsFunc(log.Parts, func(p eventlog.Part) bool { return p.Events > 0 }), nil
-}
-
-// openAndReplay opens the event log and replays it. It writes the schema of a new store, and upgrades a store of an
-// earlier version.
+// openAndReplay opens the event log and replays it. It writes the schema of a new store.
 func (s *Store) openAndReplay(o Options) error {
 	version, err := s.checkSchema()
 	if err == nil {
@@ -248,18 +207,8 @@ func (s *Store) openAndReplay(o Options) error {
 		o.Clock.Resume(time.Unix(last, 0)) // the time of the last checkpoint
 		s.clock.Store(s.now().Unix())
 	}
-	r, err := s.openEvents(o, version)
-	if err != nil {
+	if err := s.openEvents(o); err != nil || version > 0 {
 		return err
-	}
-	if version > 0 && version < withoutPeriods {
-		return s.upgrade(r.highest)
-	}
-	if version > 0 && (version < schema || !r.hadInTables) {
-		return s.writeInTables() // with the schema, which openEvents has stored: after a kill, an earlier version must not open the store
-	}
-	if version > 0 {
-		return nil
 	}
 	if version, err = s.version(); err != nil || version > 0 { // from the event log
 		return err
@@ -272,20 +221,6 @@ func (s *Store) openAndReplay(o Options) error {
 	return firstOf(s.store(w), s.syncEvents(), s.db.StoreState(table.State{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
-// writeInTables ends the memtable, so that the tables get the record inTables, which an earlier version has not written.
-func (s *Store) writeInTables() error {
-	if len(s.db.Tables()) == 0 {
-		return nil
-	}
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	err := s.badgerError(s.db.Flush(s.endMemtable))
-	if errors.Is(err, core.ErrUnavailable) && s.failure() == nil {
-		return nil // the next memtable stores it
-	}
-	return err
-}
-
 // version returns the schema of the database, 0 when the database has none.
 func (s *Store) version() (version int64, err error) {
 	err = s.db.View(func(txn *badger.Txn) error {
@@ -295,19 +230,20 @@ func (s *Store) version() (version int64, err error) {
 	return version, err
 }
 
+// refuseSchema returns an error for a later schema.
+func refuseSchema(version int64) error {
+	if version > schema {
+		return fmt.Errorf("a later version of Limitkeeper wrote it, with schema %d; this version reads schema %d: run the later version", version, schema)
+	}
+	return nil
+}
+
 // checkSchema returns the schema of the database, and an error when this version cannot read that schema. The schema
 // is 0 when the database is empty: the store is new, or its tables were never written.
 func (s *Store) checkSchema() (version int64, err error) {
-	if version, err = s.version(); err != nil {
-		return 0, err
-	}
-	switch {
-	case version >= withoutDays && version <= schema: // earlier records can still be decoded
-		return version, nil
-	case version > schema:
-		return 0, fmt.Errorf("a later version of Limitkeeper wrote it, with schema %d; this version reads schemas up to %d: run the later version", version, schema)
-	case version > 0:
-		return 0, fmt.Errorf("a version before the first release wrote it, with schema %d; this version reads schemas from %d on: name another directory", version, withoutDays)
+	version, err = s.version()
+	if err = firstOf(err, refuseSchema(version)); err != nil || version > 0 {
+		return version, err
 	}
 	empty := true
 	err = s.db.View(func(txn *badger.Txn) error {
@@ -322,8 +258,6 @@ func (s *Store) checkSchema() (version int64, err error) {
 		err = errors.New("it is the database of another program: name another directory")
 	case !empty:
 		err = fmt.Errorf("%s is damaged: the tables lack the schema of the store, but %s exists: run limitkeeper rebuild, or restore a backup", badger.ManifestFilename, name)
-	case name != "" && !s.db.WasReplayable():
-		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, but " + name + " exists"}
 	}
 	return 0, err
 }
@@ -344,7 +278,7 @@ func Exists(dir string) (bool, error) {
 }
 
 // eventLogDir is the directory of the event log, within the directory of the store.
-const eventLogDir = "ledger"
+const eventLogDir = "eventlog"
 
 // segmentSuffix ends the names of the segments of the event log.
 const segmentSuffix = ".seg"
@@ -356,8 +290,8 @@ const statusEvery = 5 * time.Millisecond
 // firstPosition is the first position in the event log.
 const firstPosition = 1
 
-// openEvents opens the event log of a store with a schema, and replays the log from the last checkpoint on: see replayFrom.
-func (s *Store) openEvents(o Options, version int64) (*replay, error) {
+// openEvents opens the event log of a store, and replays the log from the last checkpoint on: see replayFrom.
+func (s *Store) openEvents(o Options) error {
 	help := s.reserve.Give
 	if o.fs == nil {
 		o.fs = eventlog.OS
@@ -366,29 +300,23 @@ func (s *Store) openEvents(o Options, version int64) (*replay, error) {
 	}
 	dir := filepath.Join(s.dir, eventLogDir)
 	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
-		return nil, err
+		return err
 	}
-	mark, kept, err := s.readMark()
+	mark, err := s.readMark()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	found := s.db.Found()
 	if mark < found.Position {
-		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, found.Position)}
+		return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, found.Position)}
 	}
 	eo := eventLogOptions(s.dir, max(mark, s.inTables.end, found.Log), o)
 	eo.OnTorn, eo.OnState, eo.Help = s.logTorn, s.logState, help
 	eo.OnWrite, eo.OnSync = o.OnWrite, o.OnSync
 	if s.events, err = eventlog.Open(eo); err != nil {
-		return nil, err
+		return err
 	}
-	// The first table that the replay writes gets the new schema, too: an earlier version does not read its record inTables.
-	if version >= withoutPeriods && version < schema {
-		if err := s.storeSchema(); err != nil {
-			return nil, err
-		}
-	}
-	return s.replayFrom(mark, kept)
+	return s.replayFrom(mark)
 }
 
 // eventLogOptions returns the options of the event log in the directory of a store. known is a position up to which the
@@ -410,52 +338,16 @@ func witness(dir string) string {
 	return ""
 }
 
-// readMark sets inTables. It returns the mark of the last checkpoint, and the stored retention of the segments of format 1 by base.
-func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error) {
-	kept = map[int64]eventlog.Keep{}
+// readMark sets inTables, and returns the mark of the last checkpoint.
+func (s *Store) readMark() (mark int64, err error) {
 	err = s.db.View(func(txn *badger.Txn) error {
 		r := snapshot{txn}
-		mark, err = r.number(at(kindCheckpoint))
-		if err == nil {
+		if mark, err = r.number(at(kindCheckpoint)); err == nil {
 			s.inTables, err = r.inTables()
 		}
-		if err != nil {
-			return err
-		}
-		return r.each(at(kindSegment), func(p path, record []byte) (bool, error) {
-			base := (&decoder{p[1:]}).uint64()
-			k, err := decodeKeep(record, s.clock.Load())
-			if err != nil {
-				return false, fmt.Errorf("the record of the segment %016x: %w", base, err)
-			}
-			kept[int64(base)] = k
-			return true, nil
-		})
+		return err
 	})
-	return max(mark, firstPosition), kept, err
-}
-
-// keepFormat1 passes the retention of the segments of format 1 to the event log, and stores it. The retention must be
-// stored, because the next replay may begin after these segments, and because decodeKeep computes a later time from a
-// record of before schema 4 at each start. kept has the stored retention; replayed has the retention of the events
-// after the checkpoint.
-func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
-	w := newWrites()
-	for _, g := range s.events.Segments() {
-		if g.Version != 1 {
-			break
-		}
-		k, r := kept[g.Base], replayed[g.Base]
-		k = eventlog.Keep{Until: max(k.Until, r.Until), Hard: max(k.Hard, r.Hard)}
-		w.put(segmentKey(g.Base), encodeKeep(k))
-		s.events.SetKeep(g.Base, k)
-	}
-	for _, part := range w.split() {
-		if err := s.store(part); err != nil {
-			return err
-		}
-	}
-	return nil
+	return max(mark, firstPosition), err
 }
 
 // logTorn logs that the event log has cut off a torn write.

@@ -30,7 +30,7 @@ func digestOfCounts(s *Store) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		_, _ = fmt.Fprintln(sum, of, windowsOf(&cs[0]), cs[0].LastUsedAt, cs[0].DeniedOmitted, total)
+		_, _ = fmt.Fprintln(sum, of, cs[0].Requests, cs[0].LastUsedAt, cs[0].DeniedOmitted, total)
 		for _, e := range list {
 			_, _ = fmt.Fprintln(sum, e.At.UTC(), e.KeyID, e.UserID, e.Endpoint, e.Cost, e.Denied)
 		}

@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -63,7 +64,38 @@ func TestNewDirectory(t *testing.T) {
 	}
 }
 
-// TestLaterSchema: Open refuses a store of a later version, and does not change the store.
+// TestEarlierBuild: a store of a build before the first release is refused in one line and not changed, whatever the schema in
+// its database. A failure means that the store reads records of another layout.
+func TestEarlierBuild(t *testing.T) {
+	dir := t.TempDir()
+	setRecord(t, dir, path("v"), encodeNumber(schema))
+	if err := os.Mkdir(filepath.Join(dir, "ledger"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, dir)
+	for call, run := range map[string]func() error{
+		"Open":    func() error { _, err := Open(dir, Options{}); return err },
+		"Check":   func() error { _, err := Check(dir, CheckOptions{}); return err },
+		"Repair":  func() error { _, err := Repair(dir, nil); return err },
+		"Rebuild": func() error { _, err := Rebuild(dir, RebuildOptions{}); return err },
+	} {
+		err := run()
+		wantOneLine(t, err, dir)
+		if !errors.Is(err, errEarlier) || !maps.Equal(contents(t, dir), before) {
+			t.Errorf("%s: got error %v, or other files, want %v and no change", call, err, errEarlier)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "ledger")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(dir, Options{})
+	if wantOneLine(t, err, dir); !strings.Contains(err.Error(), "another program") {
+		t.Errorf("Open of the database alone: got error %v, want that it is of another program", err)
+	}
+}
+
+// TestLaterSchema: Open refuses a store of a later version, and does not change the store. The schema of a young store is only
+// in the event log.
 func TestLaterSchema(t *testing.T) {
 	dir := t.TempDir()
 	setRecord(t, dir, at(kindSchema), encodeNumber(schema+1))
@@ -73,7 +105,17 @@ func TestLaterSchema(t *testing.T) {
 		t.Errorf("Open: got error %v, want it to say that a later version wrote the store", err)
 	}
 	setRecord(t, dir, at(kindSchema), encodeNumber(schema))
-	openIn(t, dir, Options{})
+	s := openAlone(t, dir, Options{})
+	w := newWrites()
+	w.put(at(kindSchema), encodeNumber(schema+1))
+	if err := s.store(w); err != nil {
+		t.Fatal(err)
+	}
+	young := t.TempDir()
+	copyKilled(t, young, dir)
+	if _, err := Open(young, Options{}); err == nil || !strings.Contains(err.Error(), "later version") {
+		t.Errorf("Open of a young store: got error %v, want it to say that a later version wrote the store", err)
+	}
 }
 
 // TestOtherDatabase: Open refuses the Badger database of another program. Beside an event log, such a database is a damaged
@@ -83,9 +125,11 @@ func TestOtherDatabase(t *testing.T) {
 	setRecord(t, dir, path("something"), []byte("else"))
 	_, err := Open(dir, Options{})
 	wantOneLine(t, err, dir)
-	if err := os.CopyFS(filepath.Join(dir, eventLogDir), os.DirFS(filepath.Join("testdata", "format1", eventLogDir))); err != nil {
+	store := t.TempDir()
+	if err := mustOpen(t, store, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
+	copyEventLog(t, dir, store)
 	_, err = Open(dir, Options{})
 	if wantOneLine(t, err, dir); !strings.Contains(err.Error(), "MANIFEST") || !strings.Contains(err.Error(), "limitkeeper rebuild") || strings.Contains(err.Error(), "another program") {
 		t.Errorf("Open with an event log: got %v, want the name of the damaged file, and the command to run", err)
@@ -143,7 +187,6 @@ func TestDamagedFiles(t *testing.T) {
 	for range 100 {
 		consume(t, s, request(newKey(2, 0).ID, 2, 1000, noon))
 	}
-	waitUntil(t, "the memtable that Open has ended is in a table", func() bool { return len(glob(t, dir, "*"+table.LogSuffix)) == 1 })
 	if err := os.CopyFS(whole, os.DirFS(dir)); err != nil { // the files that a kill leaves
 		t.Fatal(err)
 	}

@@ -34,7 +34,8 @@ func state(t *testing.T, dir string) map[string]string {
 func TestRefusedChangesNothing(t *testing.T) {
 	d := storeToDamage(t, false)
 	table, log := glob(t, d.dir, "*.sst")[0], filepath.Join(d.dir, eventLogDir, d.files[3])
-	for name, damaged := range map[string]map[string]int64{"table": {table: 900}, "event log": {log: segmentData + 5}, "both": {table: 900, log: segmentData + 5}} {
+	const at = 20 // the first record: some bytes of compressed zeros mean the same when they are changed
+	for name, damaged := range map[string]map[string]int64{"table": {table: at}, "event log": {log: segmentData + 5}, "both": {table: at, log: segmentData + 5}} {
 		dir := copyOf(t, d.dir)
 		if err := os.WriteFile(filepath.Join(dir, "00001.mem"), make([]byte, 4096), 0o600); err != nil { // as a kill leaves it
 			t.Fatal(err)

@@ -216,8 +216,8 @@ func (r *rebuild) list() error {
 	return nil
 }
 
-// hasFirstRecord reports whether an event log begins with the first record of a new store. The event log of a store that
-// an earlier version has created does not: that version wrote keys and users only to the database.
+// hasFirstRecord reports whether an event log begins with the first record of a store, which has the schema. The event log
+// does not after retention has removed its first segment, or after a repair.
 func hasFirstRecord(r eventlog.Report) bool {
 	if r.From != firstPosition || len(r.First) == 0 || r.First[0] != recordRedo {
 		return false
@@ -388,7 +388,7 @@ func renameDraft(dir string) error {
 // verifies the tables.
 func (c *scrubbing) copyTables() (verified bool, err error) {
 	s := c.s
-	if !s.db.WasReplayable() || !s.roomForCopy() {
+	if !s.roomForCopy() {
 		return false, nil
 	}
 	defer func() {

@@ -165,32 +165,6 @@ func firstSegmentRemoved(t *testing.T, dir string) {
 	}
 }
 
-// TestRebuildUpgradedStore: the event log of an upgraded store lacks the users and keys of the earlier version. Rebuild
-// refuses this store until a scrub has written a copy.
-func TestRebuildUpgradedStore(t *testing.T) {
-	dir := copyOf(t, filepath.Join("testdata", "format1"))
-	s := openAlone(t, dir, quiet)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Rebuild(dir, RebuildOptions{Progress: func(string) {}})
-	if err == nil || !strings.Contains(err.Error(), "does not begin") {
-		t.Errorf("Rebuild: got %v", err)
-	}
-	s = openAlone(t, dir, quiet)
-	mustScrub(t, s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	want := dumpOf(t, dir)
-	remove(t, glob(t, dir, "*.sst"))
-	mustRebuild(t, dir)
-	wantDump(t, dir, want)
-	copied := t.TempDir()
-	copyKilled(t, copied, dir) // a plain copy of an open store could miss tables: Badger may be compacting
-	wantUsed(t, openAlone(t, copied, quiet), ofKey("key"), format1Key)
-}
-
 // TestRebuildInterrupted: after a kill while Rebuild moves the old or the new database, Open refuses the store until it is
 // rebuilt. The second Rebuild still knows the end of the event log, and refuses a shorter log.
 func TestRebuildInterrupted(t *testing.T) {
@@ -347,11 +321,8 @@ func killedCopy(t *testing.T, dir string) string {
 // restore a backup only if check reports damage. A failure means that an operator restores old data for no reason, or that
 // check and Rebuild name each other without end.
 func TestRebuildWholeWithoutCopy(t *testing.T) {
-	dir := copyOf(t, filepath.Join("testdata", "format1"))
-	s := openAlone(t, dir, quiet)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	dir := storeToDamage(t, true).dir
+	firstSegmentRemoved(t, dir)
 	if _, err := Rebuild(dir, consent); err == nil || !strings.Contains(err.Error(), "run limitkeeper check, and restore a backup if it reports damage") {
 		t.Errorf("Rebuild of a whole database: got %v, want an error that names check first", err)
 	}

@@ -32,7 +32,6 @@ import (
 const (
 	recordRedo    = 0x80 + iota
 	recordPart    // of a transaction
-	recordWindows // the state of a counter, of before schema 7
 	recordCounter // the state of a counter, see import.go
 	recordEvent   // an event with a reason other than the quota, or an adjustment, see history.go
 )

@@ -35,7 +35,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 		return nil, err
 	}
 	defer release()
-	files, err := inspectTables(dir)
+	files, err := table.Inspect(claimedOptions(dir))
 	if isDamage(err) {
 		return nil, fmt.Errorf("repair mends the event log only, and the database is damaged: run limitkeeper rebuild: %w", err)
 	}
@@ -49,26 +49,6 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	}
 	p.close()
 	return nil, err
-}
-
-// inspectTables verifies the database in the directory of a store. The caller has claimed the directory.
-func inspectTables(dir string) (*table.Files, error) {
-	o := claimedOptions(dir)
-	files, err := table.Inspect(o)
-	if err != nil || files.IsReplayable() {
-		return files, err
-	}
-	if err := removeEmptyClaimed(dir); err != nil {
-		return nil, err
-	}
-	db, err := files.Open() // an earlier version wrote the database: Badger moves the records of .mem files to tables
-	if err == nil {
-		err = db.Close()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return table.Inspect(o)
 }
 
 // repairPlan is a plan to repair the event log of a store.
@@ -85,7 +65,7 @@ type repairPlan struct {
 // record cannot be kept.
 func planRepair(dir string, database *table.Files, known int64) (*repairPlan, error) {
 	p := &repairPlan{dir: dir}
-	values, err := database.Get(at(kindCheckpoint), at(kindInTables), at(kindSchema), at(kindInTables9))
+	values, err := database.Get(at(kindCheckpoint), at(kindInTables), at(kindSchema))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +73,7 @@ func planRepair(dir string, database *table.Files, known int64) (*repairPlan, er
 	if err != nil {
 		return nil, err
 	}
-	had, err := laterInTables(values[1], values[3])
+	had, err := decodeInTables(values[1])
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +298,7 @@ func (h *historyCutter) findCut(all snapshot) error {
 
 // addKept reads a kept record. It stores the last kept event of each counter in last.
 func (h *historyCutter) addKept(position int64, payload []byte) error {
-	if payload[0] == recordWindows || payload[0] == recordCounter {
+	if payload[0] == recordCounter {
 		of, t, err := decodeSet(payload)
 		if _, lost := h.last[of]; lost {
 			h.last[of] = lastOfKept{t.entries, t.lastPosition()}

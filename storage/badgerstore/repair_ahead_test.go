@@ -11,7 +11,6 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // aheadStore is a store whose tables have the pages of a checkpoint, but not its mark. The pages include events of some
@@ -323,48 +322,6 @@ func TestRepairBehindHalf(t *testing.T) {
 	}
 	if got := databaseFiles(t, dir); !maps.Equal(got, before) {
 		t.Error("Repair has changed files of the database")
-	}
-}
-
-// TestRepairAfterUpgrade: the tables of a store that an earlier version wrote do not say which transactions they have. The
-// first start adds it, so a later repair leaves the database whole.
-func TestRepairAfterUpgrade(t *testing.T) {
-	dir := t.TempDir()
-	s := openAlone(t, t.TempDir(), damagedOptions)
-	known(t, s, "key")
-	flushCheckpoint(t, s)
-	known(t, s, "kept")
-	cut := segmentData + s.events.End() - firstPosition
-	known(t, s, "cut off")
-	before := len(s.db.Tables())
-	s.committing.Lock()
-	err := s.db.Flush(func(last *table.Txn) error { // as earlier versions do
-		return firstOf(s.syncEvents(), last.Delete(at(kindInTables)))
-	})
-	s.committing.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	waitUntil(t, "all transactions are in tables", func() bool { s.watch(); return len(s.db.Tables()) > before })
-	upgraded := t.TempDir()
-	copyKilled(t, upgraded, s.dir)
-	s = openAlone(t, upgraded, damagedOptions)
-	waitUntil(t, "the record is in a table", func() bool { s.watch(); return len(s.db.Tables()) > before+1 })
-	copyKilled(t, dir, s.dir)
-	damageFile(t, segmentFiles(t, dir)[0], func(b []byte) []byte { b[cut+30] ^= 1; return b })
-	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
-	s = openAlone(t, dir, damagedOptions)
-	known(t, s, "new")
-	if got := keyRef(t, s, "new").number; got != 4 {
-		t.Errorf("new: got number %d, want 4", got)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := checkDamages(t, dir); len(got) > 0 {
-		t.Errorf("check: %q", got)
 	}
 }
 

@@ -157,7 +157,7 @@ func TestRepairHoldsLock(t *testing.T) {
 }
 
 // TestRepairEmptyLogs: Repair works in a directory with empty logs of Badger, as a kill can leave them. The plan alone
-// removes none of them, except in a store of an earlier version.
+// removes none of them.
 func TestRepairEmptyLogs(t *testing.T) {
 	if !table.Claims {
 		t.Skip("the store does not remove empty logs")
@@ -165,12 +165,9 @@ func TestRepairEmptyLogs(t *testing.T) {
 	d := storeToDamage(t, false)
 	dir := copyOf(t, d.dir)
 	changeByte(t, filepath.Join(dir, eventLogDir, d.files[3]), segmentData+5)
-	earlier := copyOf(t, filepath.Join("testdata", "format1"))
-	for _, dir := range []string{dir, earlier} {
-		for _, name := range []string{"00099.mem", "000099.vlog"} {
-			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+	for _, name := range []string{"00099.mem", "000099.vlog"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 	before := contents(t, dir)
@@ -179,9 +176,6 @@ func TestRepairEmptyLogs(t *testing.T) {
 	}
 	if names, err := Repair(dir, consent.Confirm); err != nil || len(names) == 0 {
 		t.Errorf("Repair: got %q, %v", names, err)
-	}
-	if names, err := Repair(earlier, nil); err != nil || len(names) > 0 {
-		t.Errorf("Repair of an earlier version: got %q, %v", names, err)
 	}
 }
 
@@ -240,16 +234,6 @@ func TestRepairReportsLoss(t *testing.T) {
 			t.Errorf("got %q, want ascending times from %s on", got[1:], first)
 		}
 	}
-}
-
-// TestRepairOfEarlierVersion: Repair finds no damage in a store of an earlier version whose newest records are in .mem
-// files.
-func TestRepairOfEarlierVersion(t *testing.T) {
-	dir := copyOf(t, filepath.Join("testdata", "format1"))
-	if names, err := Repair(dir, nil); err != nil || len(names) > 0 {
-		t.Errorf("Repair: got %q, %v", names, err)
-	}
-	wantUsed(t, openAlone(t, dir, quiet), ofKey("key"), format1Key)
 }
 
 // TestRepairAfterClose: after a clean stop the checkpoint is at the end of the event log. Damage there costs the events

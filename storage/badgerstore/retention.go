@@ -25,7 +25,6 @@ import (
 type retention struct {
 	running      sync.Mutex   // held while segments are removed
 	readers      inFlight     // readers of counters; each needs the events after the mark at which it began
-	removed      []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
 	maxBytes     atomic.Int64 // max_history: the largest size of all segments in bytes
 	removedEarly atomic.Bool  // segments were removed before their retention was over
 	copied       atomic.Int64 // the position of the checkpoint copy, noCopy without a copy: see rebuild.go
@@ -90,22 +89,11 @@ func (s *Store) HistoryExcess() int64 {
 
 var _ core.BoundedHistory = (*Store)(nil)
 
-// expire removes the segments whose retention is over at a time, and the stored retention of removed segments of
-// format 1.
+// expire removes the segments whose retention is over at a time.
 func (s *Store) expire(now time.Time) error {
 	s.retention.running.Lock()
-	err := s.remove(s.removable(func(g eventlog.Segment) bool { return g.Until < now.Unix() }))
-	removed := s.retention.removed
-	s.retention.removed = nil
-	s.retention.running.Unlock()
-	w := newWrites()
-	for _, base := range removed {
-		w.put(segmentKey(base), nil)
-	}
-	if len(removed) == 0 {
-		return err
-	}
-	return firstOf(err, s.store(w))
+	defer s.retention.running.Unlock()
+	return s.remove(s.removable(func(g eventlog.Segment) bool { return g.Until < now.Unix() }))
 }
 
 // trim removes the oldest segments while the event log is larger than max_history.
@@ -201,9 +189,6 @@ func (s *Store) remove(list []eventlog.Segment) error {
 		s.failpoint(failExpire)
 		if err := s.events.Remove(g.End); err != nil {
 			return err
-		}
-		if g.Version == 1 {
-			s.retention.removed = append(s.retention.removed, g.Base)
 		}
 	}
 	return nil

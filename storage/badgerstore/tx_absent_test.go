@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4"
@@ -65,34 +64,4 @@ func TestNeverUsed(t *testing.T) {
 	writeCheckpoint(t, s)
 	wantUsed(t, s, ofKey("key0"), 1)
 	wantUsed(t, s, ofKey("key199"), 0)
-}
-
-// TestPageIndexOfOldStore: a store of before schema 6 opens, and the upgrade writes the indexes of its pages.
-func TestPageIndexOfOldStore(t *testing.T) {
-	dir := t.TempDir()
-	s := openAlone(t, dir, quiet)
-	ids := numbered("key", 200)
-	known(t, s, ids...)
-	for _, id := range ids {
-		consume(t, s, request(id, 1, endless, noon))
-	}
-	writeCheckpoint(t, s)
-	listed := stored(t, s, string(rune(kindPages)))
-	if len(listed) != 2 {
-		t.Fatalf("indexes of pages: got %q, want one of keys and one of users", listed)
-	}
-	err := s.db.Update(func(txn *badger.Txn) (err error) {
-		for _, p := range listed {
-			err = firstOf(err, txn.Delete(path(p)))
-		}
-		return firstOf(err, txn.Set(at(kindSchema), encodeNumber(withoutPages)))
-	})
-	if err := firstOf(err, s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s = openAlone(t, dir, quiet)
-	if got := stored(t, s, string(rune(kindPages))); !slices.Equal(got, listed) {
-		t.Errorf("indexes of pages: got %q, want %q", got, listed)
-	}
-	wantUsed(t, s, ofKey("key150"), 1)
 }

@@ -132,7 +132,7 @@ func (l *Log) write(b *block) error {
 // each request then writes its own block.
 func (l *Log) put(start int64, data []byte, records int, h hours) error {
 	g := l.current.Load()
-	if g == nil || g.v1 || g.end-g.base >= l.o.SegmentSize {
+	if g == nil || g.end-g.base >= l.o.SegmentSize {
 		if err := l.helped(dataOffset, func() error { return l.rotate(start) }); err != nil {
 			return err
 		}

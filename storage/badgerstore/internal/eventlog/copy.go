@@ -61,17 +61,14 @@ func (l *Log) copySegment(g *segment, dir string, s status, proceed func() error
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	from := int64(0)
-	if !g.v1 {
-		from = dataOffset
-		head := make([]byte, dataOffset)
-		copy(head, g.encode())
-		copy(head[slotStride:], s.encode(g.seed, g.base))
-		copy(head[2*slotStride:], s.encode(g.seed, g.base))
-		if _, err := file.WriteAt(head, 0); err != nil {
-			return err
-		}
+	head := make([]byte, dataOffset)
+	copy(head, g.encode())
+	copy(head[slotStride:], s.encode(g.seed, g.base))
+	copy(head[2*slotStride:], s.encode(g.seed, g.base))
+	if _, err := file.WriteAt(head, 0); err != nil {
+		return err
 	}
+	from := int64(dataOffset)
 	b := make([]byte, copyPiece)
 	for end := g.offset(g.end); from < end; {
 		b = b[:min(end-from, copyPiece)]

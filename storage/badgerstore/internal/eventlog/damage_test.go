@@ -346,7 +346,7 @@ func TestVerifyChecksum(t *testing.T) {
 	s := newSample(t, closedCleanly)
 	first := segmentName(1)
 	fs := s.damaged(first, func(b []byte) []byte {
-		h, _ := decodeHeader(b)
+		h, _, _ := decodeHeader(b)
 		info, _ := decodeBlock(b[dataOffset:], h.seed, 1)
 		block := b[dataOffset : dataOffset+info.end-1]
 		block[blockHeader+recordHeader] ^= 1

@@ -11,11 +11,11 @@
 //	          ├──────────────────────┼─────────────────────┼──────────────►
 //	file      0000000000000001.seg   0000000004000024.seg  0000000008000017.seg
 //
-// # Format 2
+// # Format 1
 //
 //	segment   offset
 //	    0  ┌────────────────────────────────────────────────┐
-//	       │ header, 44 bytes, written once: version; base; │
+//	       │ header, 44 bytes, written once: format; base;  │
 //	       │ base and checksum of the previous segment;     │
 //	       │ seed; keep and hard of the previous segment;   │
 //	       │ gap; CRC-32C                                   │
@@ -114,6 +114,8 @@
 // positions in the gap return [ErrGone]. Apply creates the segment after the gap first and writes the status last. The
 // log counts as damaged in between, and can be repaired again.
 //
-// Segments of format 1 (frames without blocks, no seed, no status) are read and never
-// appended to.
+// # Other formats
+//
+// The header begins with 7 bytes of text and the number of the format, in 1 byte. Every later format keeps the length of the
+// header, the place of the base, and the CRC. So a segment of a later format is a [FormatError], and no damage.
 package eventlog

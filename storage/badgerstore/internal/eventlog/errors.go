@@ -35,6 +35,17 @@ func (e *DamageError) Error() string {
 // Is reports whether target is [ErrDamaged].
 func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
+// FormatError means that a segment has another format than this package writes: it is from a later version.
+type FormatError struct {
+	File   string // its name in the directory of the log
+	Format int
+}
+
+// Error returns one line that says which version to run.
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("a later version of Limitkeeper wrote %s, with format %d of the event log; this version reads format %d: run the later version", e.File, e.Format, format)
+}
+
 // temporaryError is a temporary fault with its cause.
 type temporaryError struct{ cause error }
 

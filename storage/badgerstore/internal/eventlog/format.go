@@ -10,10 +10,6 @@ import (
 
 // Sizes in bytes. See doc.go for the drawing.
 const (
-	headerSize1  = 16 // of a segment of format 1, before its frames
-	frameHeader1 = 8  // of a frame of format 1: CRC, length
-	maxFrame1    = 1 << 22
-
 	headerSize   = 44   // of a segment
 	slotSize     = 40   // of a copy of the status
 	slotStride   = 1024 // the two copies are in sectors of their own: at 1024 and 2048
@@ -27,8 +23,8 @@ const (
 )
 
 const (
-	magic1 = "lkseg\x00\x00\x01" // with the format
-	magic2 = "lkseg\x00\x00\x02"
+	magic  = "lkevlog" // the number of the format follows
+	format = 1
 
 	marker  = 0xa5 // the last byte of a block
 	unknown = 1<<32 - 1
@@ -58,7 +54,7 @@ func baseOf(name string) (base int64, ok bool) {
 	return base, isSegment && err == nil && base >= firstPosition && base < maxPosition && name == segmentName(base)
 }
 
-// header is the header of a segment of format 2.
+// header is the header of a segment.
 type header struct {
 	base int64
 	seed uint32 // of all checksums of the log
@@ -73,7 +69,8 @@ type header struct {
 
 func (h *header) encode() []byte {
 	b := make([]byte, headerSize)
-	copy(b, magic2)
+	copy(b, magic)
+	b[len(magic)] = format
 	le.PutUint64(b[8:], uint64(h.base))
 	le.PutUint64(b[16:], uint64(h.prevBase))
 	le.PutUint32(b[24:], h.prevCRC)
@@ -87,12 +84,13 @@ func (h *header) encode() []byte {
 	return b
 }
 
-func decodeHeader(b []byte) (h header, ok bool) {
+// decodeHeader decodes the header of a segment with any format, which it returns. Of other formats only the base is known.
+func decodeHeader(b []byte) (h header, number int, ok bool) {
 	h.base = int64(le.Uint64(b[8:]))
 	h.prevBase = int64(le.Uint64(b[16:]))
 	h.prevCRC, h.seed = le.Uint32(b[24:]), le.Uint32(b[28:])
 	h.prevHours, h.gap = hours{uint24(b[32:]), uint24(b[36:])}, b[39] == 1
-	return h, string(b[:8]) == magic2 && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
+	return h, int(b[len(magic)]), string(b[:len(magic)]) == magic && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
 }
 
 // status has the values of a segment that change. Of its two copies, the copy with the higher number is valid.
@@ -167,17 +165,6 @@ func validRecord(b []byte, seed uint32, position int64) bool {
 	return len(b) > recordHeader && le.Uint32(b) == checksum(b[4:], seed, position)
 }
 
-// frameSize1 returns the length of a frame of format 1, header included.
-func frameSize1(b []byte) (size int, ok bool) {
-	n := le.Uint32(b[4:])
-	return frameHeader1 + int(n), n > 0 && n <= maxFrame1
-}
-
-// validFrame1 is validRecord for format 1.
-func validFrame1(b []byte, position int64) bool {
-	return le.Uint32(b) == checksum(b[frameHeader1:], 0, position)
-}
-
 const maxUint24 = 1<<24 - 1
 
 func putUint24(b []byte, n uint32) { b[0], b[1], b[2] = byte(n), byte(n>>8), byte(n>>16) }
@@ -194,13 +181,8 @@ type Keep struct {
 // hours is the encoded Keep of a block: hours since 1970, rounded up.
 type hours struct{ until, hard uint32 }
 
-const maxHours = maxUint24
-
-// forEver is the Keep of a segment whose retention is unknown.
-var forEver = hours{maxHours, maxHours}
-
 func hoursOf(k Keep) hours {
-	in := func(seconds int64) uint32 { return uint32(min(max(0, seconds+3599)/3600, maxHours)) }
+	in := func(seconds int64) uint32 { return uint32(min(max(0, seconds+3599)/3600, maxUint24)) }
 	return hours{in(k.Until), in(k.Hard)}
 }
 

@@ -12,7 +12,7 @@ func FuzzOpen(f *testing.F) {
 	samples := []sample{newSample(f, closedCleanly), newSample(f, killed), newSample(f, restarted)}
 	f.Add(uint8(0), uint8(2), uint16(dataOffset), []byte("damage"), uint16(0))
 	f.Add(uint8(1), uint8(2), uint16(dataOffset+40), []byte{0, 0, 0, 0}, uint16(7))
-	f.Add(uint8(2), uint8(1), uint16(0), []byte(magic1), uint16(0))
+	f.Add(uint8(2), uint8(1), uint16(0), []byte(magic), uint16(0))
 	f.Add(uint8(2), uint8(0), uint16(1024), make([]byte, 4096), uint16(100))
 	f.Add(uint8(0), uint8(2), uint16(0), []byte{}, uint16(65535))
 	f.Fuzz(func(t *testing.T, which, file uint8, at uint16, bytes []byte, cut uint16) {
@@ -51,28 +51,5 @@ func FuzzOpen(f *testing.F) {
 		put(t, l, written{}, "more")
 		l.Abandon()
 		mustOpen(t, o).Abandon()
-	})
-}
-
-// FuzzFormat1 is FuzzOpen for a segment of format 1.
-func FuzzFormat1(f *testing.F) {
-	w := written{}
-	whole := segment1(1, 5, w)
-	f.Add(whole)
-	f.Add(append(whole, 1, 2, 3))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		fs := newMemFS()
-		fs.now[segmentName(1)] = &memFile{now: b}
-		l, err := Open(small(fs))
-		if err != nil {
-			if !errors.Is(err, ErrDamaged) {
-				t.Fatalf("Open: %v", err)
-			}
-			return
-		}
-		put(t, l, written{}, "more")
-		l.Abandon()
-		mustOpen(t, small(fs)).Abandon()
 	})
 }

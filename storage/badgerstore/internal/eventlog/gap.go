@@ -8,10 +8,7 @@ import (
 // cut returns the end of the segment before a gap, where a repair has cut the segment off. It returns 0 when the repair
 // was interrupted.
 func (g *segment) cut() int64 {
-	switch {
-	case g.v1: // format 1 has no status
-		return g.end
-	case g.status.sealed:
+	if g.status.sealed {
 		return g.status.synced
 	}
 	return 0
@@ -89,9 +86,7 @@ func (r *RepairPlan) createGap(base int64) (*segment, error) {
 		if err != nil {
 			return nil, err
 		}
-		if h.prevCRC, h.prevHours = p.crc, p.hours; last.v1 {
-			h.prevHours = forEver
-		}
+		h.prevCRC, h.prevHours = p.crc, p.hours
 	}
 	if len(r.list) > 0 {
 		oldest = min(oldest, r.list[0].base) // until Apply sets that segment aside: Open removes segments before oldest

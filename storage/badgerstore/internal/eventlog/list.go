@@ -41,7 +41,7 @@ func (s *segmentList) snapshot() []segment {
 	defer s.mu.RUnlock()
 	list := make([]segment, len(s.all))
 	for i, g := range s.all {
-		list[i] = segment{header: g.header, v1: g.v1, path: g.path, file: g.file, end: g.end, hours: g.hours}
+		list[i] = segment{header: g.header, path: g.path, file: g.file, end: g.end, hours: g.hours}
 	}
 	return list
 }
@@ -71,32 +71,15 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 type Segment struct {
 	Base, End int64 // its first position, and the position after its last byte
 	Keep            // the retention of all its records, rounded up to an hour
-	Version   int   // of its format
 }
 
 // Segments returns the segments, oldest first. The last one is being written.
 func (l *Log) Segments() []Segment {
 	var list []Segment
 	for _, g := range l.segments.snapshot() {
-		version := 2
-		if g.v1 {
-			version = 1
-		}
-		list = append(list, Segment{g.base, g.end, g.hours.keep(), version})
+		list = append(list, Segment{g.base, g.end, g.hours.keep()})
 	}
 	return list
-}
-
-// SetKeep sets the retention of a segment of format 1, whose file does not have the retention.
-// Without SetKeep such a segment is kept forever. The owner calls SetKeep after each Open.
-func (l *Log) SetKeep(base int64, keep Keep) {
-	l.segments.mu.Lock()
-	defer l.segments.mu.Unlock()
-	for _, g := range l.segments.all {
-		if g.base == base && g.v1 {
-			g.hours = hoursOf(keep)
-		}
-	}
 }
 
 // Remove removes the oldest segments that end at a position or before it, never the last
@@ -131,9 +114,6 @@ func (l *Log) Remove(upTo int64) error {
 // setOldest stores the base of the oldest segment on disk.
 func (l *Log) setOldest(base int64) error {
 	g := l.current.Load()
-	if g.v1 {
-		return nil
-	}
 	status := l.statusLocked(g)
 	status.oldest = base
 	if err := g.writeStatus(status); err != nil {
@@ -165,27 +145,21 @@ func (l *Log) Read(position int64, buf []byte) ([]byte, error) {
 
 // read reads the record at a position.
 func (g *segment) read(position int64, buf []byte) ([]byte, error) {
-	before, size := recordHeader, func(b []byte) (int, bool) { return recordSize(b), true }
-	valid := func(b []byte) bool { return validRecord(b, g.seed, position) }
-	if g.v1 {
-		before, size = frameHeader1, frameSize1
-		valid = func(b []byte) bool { return validFrame1(b, position) }
-	}
 	b := slices.Grow(buf[:0], probe)[:probe]
 	n, err := g.file.ReadAt(b, g.offset(position))
-	if n < before {
+	if n < recordHeader {
 		return nil, cmp.Or(nonEOF(err), g.damage(position, "the record is cut off"))
 	}
-	want, ok := size(b)
-	if ok && want > n {
+	want := recordSize(b)
+	if want > n {
 		b = slices.Grow(b[:0], want)[:want]
 		n, err = g.file.ReadAt(b, g.offset(position))
 	}
 	if n < want && nonEOF(err) != nil {
 		return nil, err
 	}
-	if !ok || n < want || !valid(b[:want]) {
+	if n < want || !validRecord(b[:want], g.seed, position) {
 		return nil, g.damage(position, "the record is invalid")
 	}
-	return b[before:want], nil
+	return b[recordHeader:want], nil
 }

@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 )
 
@@ -47,7 +46,7 @@ func load(o Options, flags int, report func(error) error) (list []*segment, err 
 		}
 	}
 	slices.Sort(bases)
-	for i, base := range bases {
+	for _, base := range bases {
 		g, err := openSegment(o.FS, o.Dir, base, flags)
 		if err == nil {
 			list = append(list, g)
@@ -55,9 +54,6 @@ func load(o Options, flags int, report func(error) error) (list []*segment, err 
 		}
 		if !errors.Is(err, ErrDamaged) {
 			return list, err
-		}
-		if i == len(bases)-1 && unborn1(o, list, base) {
-			break
 		}
 		if err := report(err); err != nil {
 			return list, err
@@ -72,27 +68,11 @@ func load(o Options, flags int, report func(error) error) (list []*segment, err 
 	return list, nil
 }
 
-// unborn1 reports whether a crash of the previous version, at the beginning of a segment, can have
-// left the last file, which has no header. No segment of format 2 comes before such a file.
-func unborn1(o Options, list []*segment, base int64) bool {
-	if n := len(list); n > 0 && !list[n-1].v1 || base < o.Known {
-		return false
-	}
-	f, err := o.FS.Open(filepath.Join(o.Dir, segmentName(base)), os.O_RDONLY)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }()
-	b := make([]byte, dataOffset)
-	n, _ := f.ReadAt(b, 0)
-	return torn1(b[:n])
-}
-
 // dropRemoved closes segments that were removed and whose files a crash has left, and removes
 // the files.
 func dropRemoved(o Options, list []*segment, flags int) []*segment {
 	n := len(list)
-	if n == 0 || list[n-1].v1 {
+	if n == 0 {
 		return list
 	}
 	return slices.DeleteFunc(list, func(g *segment) bool {
@@ -123,28 +103,22 @@ func chain(list []*segment) (errs []error) {
 			end = cmp.Or(prev.cut(), prev.end)
 		}
 		switch {
-		case !g.v1 && g.prevBase > prev.base:
+		case g.prevBase > prev.base:
 			missing(g.prevBase, "it is before", g)
-		case !g.v1 && g.prevBase < prev.base:
+		case g.prevBase < prev.base:
 			errs = append(errs, &DamageError{prev.name(), 0, "the file does not belong to the log: it is not the file before " + g.name()})
-		case g.v1 && !prev.v1:
-			errs = append(errs, &DamageError{g.name(), 0, "the file does not belong to the log: its format is older than the format of the file before it"})
 		case g.gap && prev.cut() == 0:
 			errs = append(errs, prev.damage(prev.base, "the repair that created %s was interrupted", g.name()))
-		case end > prev.end && g.v1:
-			missing(prev.end, "or the one before it is cut off; both are before", g)
 		case end > prev.end && g.gap:
 			errs = append(errs, prev.damage(prev.end, "the file is cut off: its status has the end at byte %d", prev.offset(end)))
 		case end > prev.end:
 			errs = append(errs, prev.damage(prev.end, "the file is cut off: it ends where %s begins, at byte %d", g.name(), prev.offset(end)))
-		case !g.v1 && !prev.v1 && g.seed != prev.seed:
+		case g.seed != prev.seed:
 			errs = append(errs, &DamageError{g.name(), 28, "the file belongs to another log than " + prev.name()})
 		}
-		if prev.end = min(prev.end, end); !g.v1 {
-			prev.hours = g.prevHours
-		}
+		prev.end, prev.hours = min(prev.end, end), g.prevHours
 	}
-	if n := len(list); n > 0 && !list[n-1].v1 {
+	if n := len(list); n > 0 {
 		last := list[n-1]
 		if oldest := last.status.oldest; oldest < list[0].base {
 			missing(oldest, "it is the oldest by", last)
@@ -199,9 +173,7 @@ func (o *Options) reached(end int64) error {
 
 // recoverLast finds the end of the last segment, and cuts off a torn write.
 func (l *Log) recoverLast(g *segment) error {
-	if !g.v1 {
-		l.seed = g.seed
-	}
+	l.seed = g.seed
 	fileEnd := g.end
 	t, err := g.tail(l.o)
 	if err != nil {
@@ -215,9 +187,6 @@ func (l *Log) recoverLast(g *segment) error {
 		l.o.OnTorn(Torn{g.name(), g.offset(t.end), t.torn})
 	}
 	g.room = t.end
-	if g.v1 { // format 1 is not appended to: the next segment begins at its end
-		return nil
-	}
 	return errors.Join(g.file.Truncate(g.offset(t.end)), g.file.Sync())
 }
 
@@ -250,9 +219,6 @@ func (g *segment) tail(o Options) (t tail, err error) {
 		return t, err
 	}
 	t.torn = written - t.end
-	if g.v1 {
-		return t, nil
-	}
 	if sameBoot {
 		return t, g.prefixOnly(t.end, written)
 	}

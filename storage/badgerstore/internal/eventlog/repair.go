@@ -148,11 +148,11 @@ func (r *RepairPlan) follows(p *Part, g *segment) bool {
 	if p.To != end {
 		return false
 	}
-	sameLog := g.seed == cmp.Or(p.last.seed, g.seed)
+	sameLog := g.seed == p.last.seed
 	if p.first == p.last && g.prevBase == p.From { // the segment is whole, or an interrupted cutHead left it
-		return sameLog && (g.prevCRC == p.crc || p.last.v1)
+		return sameLog && g.prevCRC == p.crc
 	}
-	return g.v1 || sameLog && g.prevBase == p.last.base
+	return sameLog && g.prevBase == p.last.base
 }
 
 // part returns the unbroken part of a segment from a position on.
@@ -193,7 +193,7 @@ func (p *Part) join(next *Part) {
 func (g *segment) nextBlock(from int64) (int64, error) {
 	const overlap = blockHeader - 1
 	b := make([]byte, max(blockHeader, min(g.end-from, 1<<20)))
-	for !g.v1 && g.end-from >= blockHeader {
+	for g.end-from >= blockHeader {
 		n, err := g.file.ReadAt(b[:min(g.end-from, int64(len(b)))], g.offset(from))
 		if nonEOF(err) != nil || n < blockHeader {
 			return g.end, nonEOF(err)
@@ -247,7 +247,7 @@ func (r *RepairPlan) Apply(next int64) (names []string, err error) {
 		err = gap.finish(status{synced: gap.base, oldest: s.oldest})
 		s.sealed = true
 	}
-	if err == nil && !last.v1 {
+	if err == nil {
 		err = last.finish(s)
 	}
 	slices.Sort(r.aside)
@@ -256,10 +256,8 @@ func (r *RepairPlan) Apply(next int64) (names []string, err error) {
 
 // seed returns the seed of the log, any other one when no header can be read.
 func (r *RepairPlan) seed() uint32 {
-	for _, g := range r.list {
-		if !g.v1 {
-			return g.seed
-		}
+	if len(r.list) > 0 {
+		return r.list[0].seed
 	}
 	return uint32(r.needed)
 }

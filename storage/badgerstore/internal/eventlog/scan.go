@@ -6,12 +6,11 @@ import (
 	"iter"
 )
 
-// unit is a block, or a frame of format 1: valid or invalid as a whole.
+// unit is a valid block.
 type unit struct {
 	start int64
-	bytes []byte // valid until the next unit is read
+	bytes []byte // valid until the next block is read
 	hours hours
-	v1    bool
 }
 
 func (u *unit) end() int64 { return u.start + int64(len(u.bytes)) }
@@ -19,10 +18,6 @@ func (u *unit) end() int64 { return u.start + int64(len(u.bytes)) }
 // records yields the positions and payloads of the records.
 func (u *unit) records() iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
-		if u.v1 {
-			yield(u.start, u.bytes[frameHeader1:])
-			return
-		}
 		for at := blockHeader; at < len(u.bytes)-blockMarker; {
 			n := recordSize(u.bytes[at:])
 			if !yield(u.start+int64(at), u.bytes[at+recordHeader:at+n]) {
@@ -33,21 +28,17 @@ func (u *unit) records() iter.Seq2[int64, []byte] {
 	}
 }
 
-// units yields the units of a segment from its base up to a position at most. It ends at the first
-// invalid unit. An error is an error of reading the file.
+// units yields the blocks of a segment from its base up to a position at most. It ends at the first
+// invalid block. An error is an error of reading the file.
 func (g *segment) units(upTo int64) iter.Seq2[*unit, error] { return g.unitsFrom(g.base, upTo) }
 
-// unitsFrom is units from another position on, where a unit may begin.
+// unitsFrom is units from another position on, where a block may begin.
 func (g *segment) unitsFrom(from, upTo int64) iter.Seq2[*unit, error] {
 	return func(yield func(*unit, error) bool) {
 		s := scanner{g: g, upTo: upTo, at: from}
 		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), upTo-from), int(max(blockHeader, min(upTo-from, 1<<20))))
-		read := s.block
-		if g.v1 {
-			read = s.frame
-		}
 		for {
-			u, err := read()
+			u, err := s.block()
 			if err != nil {
 				yield(nil, err)
 				return
@@ -65,7 +56,7 @@ type scanner struct {
 	in       *bufio.Reader
 	at, upTo int64
 	buf      []byte
-	unit     unit // the yielded unit, which is reused
+	unit     unit // the yielded block, which is reused
 }
 
 // block returns the block at s.at, nil for an invalid block.
@@ -85,23 +76,6 @@ func (s *scanner) block() (*unit, error) {
 		return nil, nil
 	}
 	s.unit = unit{start: s.at, bytes: b, hours: info.hours}
-	return &s.unit, nil
-}
-
-// frame returns the frame of format 1 at s.at, nil for an invalid frame.
-func (s *scanner) frame() (*unit, error) {
-	b, err := s.in.Peek(frameHeader1)
-	if err != nil {
-		return nil, nonEOF(err)
-	}
-	size, ok := frameSize1(b)
-	if !ok {
-		return nil, nil
-	}
-	if b, err = s.read(int64(size)); b == nil || !validFrame1(b, s.at) {
-		return nil, err
-	}
-	s.unit = unit{start: s.at, bytes: b, v1: true}
 	return &s.unit, nil
 }
 

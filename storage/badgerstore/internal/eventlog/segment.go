@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 )
 
 // segment is a part of the log, and its file.
 type segment struct {
-	header // of format 1 only the base and the seed 0
-	v1     bool
-	path   string
-	file   File
+	header
+	path string
+	file File
 
 	// Of the last segment the leader changes these, under the lock of the list.
 	end   int64 // the position after the last block
@@ -27,12 +25,7 @@ type segment struct {
 func (g *segment) name() string { return segmentName(g.base) }
 
 // offset returns the offset of a position in the file.
-func (g *segment) offset(position int64) int64 {
-	if g.v1 {
-		return position - g.base + headerSize1
-	}
-	return position - g.base + dataOffset
-}
+func (g *segment) offset(position int64) int64 { return position - g.base + dataOffset }
 
 // fileEnd returns the position at the end of the file.
 func (g *segment) fileEnd() (int64, error) {
@@ -68,14 +61,12 @@ func openSegment(fs FS, dir string, base int64, flags int) (*segment, error) {
 
 // readHeader reads the header and the status out of the first n bytes of the file.
 func (g *segment) readHeader(b []byte, n int) error {
-	if n >= headerSize1 && string(b[:8]) == magic1 && int64(be(b[8:])) == g.base {
-		g.v1, g.hours = true, forEver
-		return nil
-	}
-	h, ok := decodeHeader(b)
+	h, number, ok := decodeHeader(b)
 	switch {
 	case !ok:
 		return &DamageError{g.name(), 0, "the header of the segment is invalid"}
+	case number != format:
+		return &FormatError{g.name(), number}
 	case h.base != g.base:
 		return &DamageError{g.name(), 8, "the file has the header of another segment: " + segmentName(h.base)}
 	case n < dataOffset:
@@ -92,18 +83,6 @@ func (g *segment) readHeader(b []byte, n int) error {
 	}
 	return nil
 }
-
-func be(b []byte) (n uint64) {
-	for _, c := range b[:8] {
-		n = n<<8 | uint64(c)
-	}
-	return n
-}
-
-// torn1 reports whether a crash of the previous version can leave the bytes b of a new segment.
-func torn1(b []byte) bool { return len(b) < headerSize1 || allZero(b) }
-
-func allZero(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
 
 // writeStatus overwrites both copies of the status. The caller holds Log.syncing.
 func (g *segment) writeStatus(s status) error {

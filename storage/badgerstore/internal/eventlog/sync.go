@@ -23,7 +23,7 @@ func (l *Log) syncAndNote() error {
 	if err := l.syncLocked(); err != nil {
 		return err
 	}
-	if g := l.current.Load(); g != nil && !g.v1 && g.status != l.statusLocked(g) {
+	if g := l.current.Load(); g != nil && g.status != l.statusLocked(g) {
 		_ = g.writeStatus(l.statusLocked(g)) // the old status stays true
 	}
 	return nil
@@ -77,7 +77,7 @@ func (l *Log) statusAge(now time.Duration) time.Duration {
 // writeStatusLocked writes a status with the written position.
 func (l *Log) writeStatusLocked() {
 	l.statusAt.Store(int64(sinceStart()))
-	if g := l.current.Load(); l.syncErr == nil && !g.v1 {
+	if g := l.current.Load(); l.syncErr == nil {
 		_ = g.writeStatus(l.statusLocked(g)) // the old status stays true
 	}
 }
@@ -120,7 +120,7 @@ func (l *Log) rotate(base int64) error {
 	}
 	l.segments.add(g)
 	l.current.Store(g)
-	if last != nil && !last.v1 {
+	if last != nil {
 		s := l.statusLocked(last)
 		s.sealed = true
 		_ = last.writeStatus(s) // after an error, Open can detect less damage

@@ -105,13 +105,13 @@ func (r *Report) sealed(g, next *segment, report func(error) error) error {
 		return err
 	case end < g.end:
 		return report(g.damage(end, "a block is invalid"))
-	case !next.v1 && next.prevBase == g.base && (next.base == end || next.gap) && crc != next.prevCRC:
+	case next.prevBase == g.base && (next.base == end || next.gap) && crc != next.prevCRC:
 		return report(g.damage(g.base, "its checksum differs from the checksum in the header of %s", next.name()))
 	}
 	return nil
 }
 
-// count counts the records of a segment and calls fn with each unit.
+// count counts the records of a segment and calls fn with the bytes of each block.
 func (r *Report) count(g *segment, fn func([]byte)) error {
 	for u, err := range g.units(g.end) {
 		if err != nil {

@@ -42,23 +42,15 @@ func (f *Files) State() State {
 	return f.found.inventory.State
 }
 
-// IsReplayable reports whether the tables and the event log have all records. Otherwise an earlier version has written the
-// database, and the newest records can be only in .mem files.
-func (f *Files) IsReplayable() bool { return f.found.replayable }
-
 // Get returns the newest values of keys in the tables, nil for a key that no table has. It reads each table once.
 func (f *Files) Get(keys ...[]byte) (values [][]byte, err error) {
-	return f.found.get(f.badger, keys...)
-}
-
-func (f *found) get(o badger.Options, keys ...[]byte) (values [][]byte, err error) {
 	values, newest := make([][]byte, len(keys)), make([]uint64, len(keys))
-	for _, e := range f.tables {
-		b, err := read(o, e, nil)
+	for _, e := range f.found.tables {
+		b, err := read(f.badger, e, nil)
 		if err != nil {
 			return nil, err
 		}
-		t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: o.BlockSize, ChkMode: options.OnBlockRead})
+		t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: f.badger.BlockSize, ChkMode: options.OnBlockRead})
 		if err != nil {
 			return nil, err
 		}

@@ -31,8 +31,7 @@ type inventory struct {
 	Tables   []entry      `json:"tables"`
 	Damaged  *DamageError `json:"damaged,omitempty"` // the damage of a table that a compaction has merged
 
-	Replayable bool  `json:"replayable,omitempty"` // see [DB.MarkReplayable]
-	Verified   int64 `json:"verified,omitempty"`   // see [DB.SetVerified]
+	Verified int64 `json:"verified,omitempty"` // see [DB.SetVerified]
 }
 
 // State says what the tables contain at a checkpoint.
@@ -46,7 +45,7 @@ type State struct {
 type entry struct {
 	ID          uint64                  `json:"id"`
 	Compression options.CompressionType `json:"compression"`
-	Tail        []byte                  `json:"tail,omitempty"` // the last bytes of the file, see tailOf; none in an inventory of an earlier version
+	Tail        []byte                  `json:"tail,omitempty"` // the last bytes of the file, see tailOf; none if they could not be read
 }
 
 // tailBytes is the length of entry.Tail: the length of the index of the table, and the checksum of the index. The index has the first key with
@@ -110,8 +109,8 @@ func (t *tails) keep(tables map[uint64]bool) {
 	maps.DeleteFunc(t.of, func(id uint64, _ []byte) bool { return !tables[id] })
 }
 
-// readInventory reads the inventory of a directory. It returns nil without an inventory: the database is new, or an
-// early version has written it.
+// readInventory reads the inventory of a directory. It returns nil without an inventory: the database is new, the
+// inventory is lost, or another program has written the database.
 func readInventory(dir string) (*inventory, error) {
 	b, err := os.ReadFile(filepath.Join(dir, InventoryName))
 	if errors.Is(err, os.ErrNotExist) {

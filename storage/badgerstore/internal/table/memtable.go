@@ -220,14 +220,6 @@ func (db *DB) newestMemtable() (newest int, err error) {
 	return newest, err
 }
 
-// MarkReplayable tells the database that the event log has every record that is not in a table. From the next inventory on,
-// Open removes memtables.
-func (db *DB) MarkReplayable() {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.replayable = true
-}
-
 // removeMemtables removes the write-ahead logs of memtables. The caller has claimed the directory.
 func removeMemtables(dir string) error {
 	numbers, err := memtables(dir)

@@ -38,11 +38,6 @@ type Options struct {
 	// witness, a missing database is damage. Without a witness, Open creates a new database.
 	Witness string
 
-	// Replays reports whether the event log has all records that are in no table. It is called for a database without an
-	// inventory: an earlier version has written the database, or the inventory is lost. get returns the value of a key in
-	// the tables, nil without one. A nil Replays reports false.
-	Replays func(get func(key []byte) ([]byte, error)) (bool, error)
-
 	Filler   []byte // the key with which [DB.Flush] fills a memtable
 	Memtable int64  // the size of a memtable in bytes, DefaultMemtable by default; its file has twice that size
 
@@ -80,7 +75,6 @@ type DB struct {
 	damaged      error         // the damage of a table that a compaction has merged
 	memtableEnds []memtableEnd // sorted by position
 	flushed      int64         // the position that [DB.Flushed] has returned last
-	replayable   bool          // see [DB.MarkReplayable]
 }
 
 // Open verifies the files of a database and opens it. In an empty directory it creates a new database. An error
@@ -97,11 +91,11 @@ func Open(o Options) (*DB, error) {
 func (f *Files) Open() (_ *DB, err error) {
 	o := f.Options
 	f.badger.BypassLockGuard = o.Claimed
-	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.State(), replayable: f.IsReplayable(), tails: newTails(f.found.inventory)}
+	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.State(), tails: newTails(f.found.inventory)}
 	if f.found.inventory != nil {
 		db.kept.Verified = f.found.inventory.Verified
 	}
-	if db.replayable && o.Claim != nil {
+	if f.found.ours && o.Claim != nil {
 		if err := discardMemtables(o); err != nil {
 			return nil, err
 		}
@@ -148,8 +142,7 @@ const DefaultMemtable = 8 << 20
 // dozen tables at once, each with a builder of 12 MiB. So tables are small, 2 MiB. See allocators.go.
 //
 // The first level under level 0 has 128 MiB, room for all pages of a checkpoint of a million counters (65 MiB). So the next
-// checkpoint replaces them there. A store that was written with a smaller level keeps its levels, because Badger has fixed
-// its issue 2278.
+// checkpoint replaces them there.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithLogger(&badgerLog{to: log}).
@@ -193,13 +186,6 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
 	}
 	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
-}
-
-// WasReplayable reports whether [DB.MarkReplayable] was called before the inventory on disk was written.
-func (db *DB) WasReplayable() bool {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	return db.kept.Replayable
 }
 
 // Found returns the state of the last [DB.StoreState] before the database was opened.
@@ -287,7 +273,7 @@ func (db *DB) takeInventory(p *pin, state State) error {
 }
 
 func (db *DB) newInventory(m *manifest, tables map[uint64]bool, state State) inventory {
-	inv := inventory{State: state, Replayable: db.replayable, Verified: db.kept.Verified, Head: []byte(m.head()),
+	inv := inventory{State: state, Verified: db.kept.Verified, Head: []byte(m.head()),
 		Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		db.tails.add(db.o.Dir, id)

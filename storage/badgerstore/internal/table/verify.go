@@ -129,7 +129,9 @@ type found struct {
 	inventory *inventory // nil without an inventory
 	tables    []entry    // the tables of both to verify, by ID
 
-	replayable bool // see [Files.IsReplayable]
+	// ours is true for a database that this package has written: it has an inventory or a witness. The event log then has all
+	// records of the memtables.
+	ours bool
 }
 
 // look reads the manifest and the inventory, and compares them with each other and with the files.
@@ -143,30 +145,18 @@ func look(o badger.Options, from Options) (*found, error) {
 		return nil, err
 	}
 	if m == nil {
-		return &found{replayable: true}, withoutManifest(o.Dir, inv, from.Witness)
+		return &found{}, withoutManifest(o.Dir, inv, from.Witness)
 	}
-	f := &found{manifest: m, inventory: inv, replayable: inv != nil && inv.Replayable}
+	f := &found{manifest: m, inventory: inv, ours: inv != nil || from.Witness != ""}
 	tails := newTails(inv)
 	for id, t := range m.tables {
 		f.tables = append(f.tables, entry{id, t.Compression, tails.get(id)})
 	}
-	if inv == nil && from.Replays != nil {
-		f.replayable, err = from.Replays(func(key []byte) ([]byte, error) {
-			values, err := f.get(o, key)
-			if err != nil {
-				return nil, err
-			}
-			return values[0], nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	if err := checkHeads(o.Dir, f.replayable); err != nil {
+	if err := checkHeads(o.Dir, f.ours); err != nil {
 		return nil, err
 	}
 	switch err = nil; {
-	case inv == nil && f.replayable:
+	case inv == nil && f.ours:
 		err = m.listsAll(o.Dir)
 	case inv != nil:
 		err = m.follows(inv)
@@ -181,7 +171,7 @@ func look(o badger.Options, from Options) (*found, error) {
 
 // checkHeads checks the first bytes of Badger's key registry and logs. Badger checks them too, but only after it has
 // changed other files. checkHeads skips write-ahead logs of memtables that Open removes.
-func checkHeads(dir string, replayable bool) error {
+func checkHeads(dir string, ours bool) error {
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -192,7 +182,7 @@ func checkHeads(dir string, replayable bool) error {
 		switch suffix := filepath.Ext(entry.Name()); {
 		case entry.Name() == badger.KeyRegistryFileName:
 			at, want = 16, []byte(registryText)
-		case suffix != LogSuffix && suffix != ValueLogSuffix, suffix == LogSuffix && replayable:
+		case suffix != LogSuffix && suffix != ValueLogSuffix, suffix == LogSuffix && ours:
 			continue
 		}
 		if err := checkHead(dir, entry.Name(), at, want); err != nil {
