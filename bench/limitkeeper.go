@@ -36,6 +36,9 @@ const limitkeeperConfig = `{
 	auto_https disable_redirects
 	skip_install_trust
 	default_bind 127.0.0.1
+	log {
+		format limitkeeper
+	}
 	limitkeeper {
 		%[1]s
 		service_rate_limit off

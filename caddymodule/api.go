@@ -40,11 +40,10 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := redactLogs(ctx, nil); err != nil {
+	if err := checkLogs(ctx, nil); err != nil {
 		return err
 	}
 	a.serve(mod.(*App), ctx.Slogger())
-	a.app.warnOfSpoofing(ctx)
 	a.app.warnOfRoutes(ctx)
 	return nil
 }
@@ -75,6 +74,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	if handler == nil {
 		return next.ServeHTTP(w, r)
 	}
+	a.app.warnOfSpoofing(r)
+	if !strings.HasPrefix(r.URL.Path, APIBase+"/health") {
+		a.app.warnOfPlainHTTP(r)
+	}
 	if !strings.HasPrefix(r.URL.Path, probeBase) {
 		_, _ = a.app.await(r.Context()) // the handler itself answers 503 while the store is not open
 	}
@@ -101,9 +104,8 @@ func secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
 	}
-	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
 	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")
-	return trusted && strings.EqualFold(strings.TrimSpace(proto), "https")
+	return fromTrustedProxy(r) && strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 
 // stopping reports whether the server of a request is about to stop: Caddy waits for its option shutdown_delay.

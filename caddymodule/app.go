@@ -92,7 +92,7 @@ type App struct {
 	tuning   *tuning
 	live     atomic.Pointer[live] // nil until the store is open
 	acquired bool                 // holds a reference in stores
-	warned   sync.Map             // the servers that warnOfSpoofing, and as lintOf values warnOfRoutes, have checked
+	warned   sync.Map             // the servers that warnOfRoutes has checked, and keys of other warnings about a server
 
 	background sync.WaitGroup // goroutines that end with ctx
 

@@ -53,10 +53,8 @@ const (
 // user_name, key_id, key_name, plan_id, plan_name, limit, used, remaining, reset.
 // `{http.auth.user.id}`, and user_id in the access log, is the id of the user.
 //
-// The gateway removes keys from the access log and the error log of the server. Other handlers
-// log requests as they get them: handlers in front of the gateway at level DEBUG, and
-// `reverse_proxy` at level WARN when an upstream closes the connection. The line of
-// `reverse_proxy` has the key if keep_key is set or the client sent the key in the path.
+// Each log that gets entries of the HTTP app needs the encoder `limitkeeper`, which removes the keys. A config with
+// another encoder is refused.
 type Gateway struct {
 	// The account of the accepted keys. It may be created later; until then every key is unknown.
 	// Default: `default`.
@@ -149,15 +147,11 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		g.OnStoreError = onStoreErrorDeny
 	}
 	g.headers = headerFamilies[g.Headers]
-	if err := redactLogs(ctx, g.Keys); err != nil {
+	if err := checkLogs(ctx, g.Keys); err != nil {
 		return err
 	}
-	g.app.warnOfSpoofing(ctx)
 	g.app.warnOfRoutes(ctx)
 	g.warnOfAccount()
-	if g.KeepKey {
-		g.log.Warn("keep_key forwards the key: reverse_proxy logs it when an upstream breaks off, unless a log filter removes it")
-	}
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // normalized once, not for each request
 	}
@@ -311,6 +305,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if exchange.Early(r) {
 		return g.tooEarly(w, r)
 	}
+	g.app.warnOfSpoofing(r)
 	secret := findKey(r, g.Keys)
 	v := &requestState{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers}
 	start := v.at

@@ -66,8 +66,7 @@ func (a *App) warnOfRoutes(ctx caddy.Context) {
 	if !ok {
 		return
 	}
-	type lintOf struct{ srv *caddyhttp.Server }
-	if _, warned := a.warned.LoadOrStore(lintOf{srv}, true); warned {
+	if _, warned := a.warned.LoadOrStore(srv, true); warned {
 		return
 	}
 	var routes []rawRoute
@@ -87,12 +86,7 @@ func (a *App) warnOfRoutes(ctx caddy.Context) {
 		}
 		routes = append(routes, raw)
 	}
-	l := linter{log: a.log}
-	l.walk(routes, reached{})
-	if l.api && plainHTTP(srv) {
-		a.log.Warn("the REST API and the dashboard answer over HTTPS only, and this server has no TLS: use an address with https, "+
-			"or name the proxy that ends TLS in trusted_proxies", zap.Strings("listen", srv.Listen))
-	}
+	linter{log: a.log}.walk(routes, reached{})
 }
 
 // reached describes the requests that reach a handler.
@@ -104,13 +98,10 @@ type reached struct {
 }
 
 // linter warns of the routes of a server.
-type linter struct {
-	log *zap.Logger
-	api bool // a route has the REST API
-}
+type linter struct{ log *zap.Logger }
 
 // walk warns of a list of routes, and returns the requests that reach the handler after the list.
-func (l *linter) walk(routes []rawRoute, passed reached) reached {
+func (l linter) walk(routes []rawRoute, passed reached) reached {
 	var before bool // passed.some in front of the group of r: of a group only one route runs
 	for i, r := range routes {
 		if r.Group == "" || i == 0 || r.Group != routes[i-1].Group {
@@ -132,7 +123,6 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 			case h.Handler == "reverse_proxy" && inside.some && !inside.all:
 				l.log.Warn("limitkeeper guards some paths only: other paths reach the reverse_proxy behind it without a key. Put both into one handle block")
 			}
-			l.api = l.api || h.Handler == apiDirective
 			inside = l.walk(h.Routes, inside)
 			inside.all = inside.all || h.Handler == appName
 			inside.answered = inside.answered || h.answers()
@@ -147,23 +137,6 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 		passed.notAPI = passed.notAPI && inside.notAPI
 	}
 	return passed
-}
-
-// plainHTTP reports whether a server gets requests over plain HTTP only, and trusts no proxy.
-func plainHTTP(srv *caddyhttp.Server) bool {
-	if len(srv.TLSConnPolicies) > 0 || trustsProxies(srv) {
-		return false
-	}
-	if h := srv.AutoHTTPS; h != nil && (h.Disabled || len(h.Skip) > 0) {
-		return true
-	}
-	for _, listen := range srv.Listen {
-		address, err := caddy.ParseNetworkAddress(listen)
-		if err != nil || address.StartPort != caddyhttp.DefaultHTTPPort {
-			return false
-		}
-	}
-	return len(srv.Listen) > 0
 }
 
 // warnOfAccount warns of a gateway without an account line, in a config that declares other accounts.

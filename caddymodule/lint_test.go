@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 )
 
-// What a config says and probably does not mean is a warning when it is loaded, once.
+// What a config says and probably does not mean is a warning when it is loaded, once. Of trusted proxies the first request tells.
 func TestWarnings(t *testing.T) {
 	const guards, twice, plain, declared = "the gateway also guards the REST API", "limitkeeper runs twice", "answer over HTTPS only", "not that of this gateway"
 	const open, behind, nothing = "limitkeeper guards some paths only", "answers every request: put limitkeeper", "limitkeeper_api serves nothing here"
@@ -46,6 +46,9 @@ func TestWarnings(t *testing.T) {
 				config = strings.Replace(config, "trusted_proxies static private_ranges", "", 1)
 			}
 			s.Must(s.Load(config))
+			for range 2 {
+				s.Get(APIBase + "/users")
+			}
 			log := s.Logged()
 			for _, warning := range []string{guards, twice, plain, declared, open, behind, nothing} {
 				if got, want := strings.Count(log, warning), strings.Count(tt.want, warning); got != want {

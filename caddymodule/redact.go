@@ -1,102 +1,248 @@
 package caddymodule
 
 import (
-	"fmt"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
-	"reflect"
+	"os"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/logging"
 	"go.uber.org/zap"
+	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
+func init() { caddy.RegisterModule(new(LogEncoder)) }
+
 // redacted replaces credentials in logs, as in Caddy's own logs.
 const redacted = "REDACTED"
 
-// The fields of [caddyhttp.Server] with the loggers of requests. They are variables so that a test
-// can simulate a Caddy version with other names.
-var (
-	accessLoggerField = "accessLogger"
-	errorLoggerField  = "errorLogger"
-)
-
-// redactLogs keeps credentials out of the access log and the error log of the HTTP server of
-// ctx. The error means that it cannot, and that the config must be refused.
+// LogEncoder writes log entries without keys. Every log that gets entries of the HTTP app needs it:
+// `format limitkeeper` in the Caddyfile.
 //
-// Caddy copies the header and the URI of a request for its logs before any handler runs, and
-// its filters belong to the configured logs, which a handler cannot reach. So the guard finds
-// the two loggers of the server by the names of their fields, and wraps them in place.
-func redactLogs(ctx caddy.Context, sources []KeySource) error {
-	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !ok {
-		return nil // not in an HTTP server: nothing logs its requests
-	}
-	if err := guardLogger(srv, errorLoggerField, sources); err != nil {
-		return err
-	}
-	if srv.Logs == nil {
-		return nil
-	}
-	return guardLogger(srv, accessLoggerField, sources)
+// Keys at the places where a gateway looks for them become REDACTED. Secrets elsewhere are masked if they
+// have the form of a key of Limitkeeper.
+type LogEncoder struct {
+	// The encoder that writes the entry without keys, such as `filter`. Default: `console` for a terminal, else `json`.
+	WrappedRaw json.RawMessage `json:"wrap,omitempty" caddy:"namespace=caddy.logging.encoders inline_key=format"`
+
+	zapcore.Encoder `json:"-"` // of WrappedRaw
+
+	ctx caddy.Context
 }
 
-// guardLogger wraps one logger of a server, or adds the sources to the guard that
-// wraps it already.
-func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) error {
-	f := reflect.ValueOf(srv).Elem().FieldByName(field)
-	if !f.IsValid() || f.Type() != reflect.TypeFor[*zap.Logger]() || f.IsNil() {
-		return fmt.Errorf("API keys would appear in the logs: the HTTP server of this Caddy version has no logger %q: build with the Caddy version in Limitkeeper's go.mod", field)
-	}
-	logger := (*zap.Logger)(f.UnsafePointer())
-	if g, ok := logger.Core().(*redactorCore); ok {
-		g.guard.add(sources)
+// CaddyModule implements [caddy.Module].
+func (*LogEncoder) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "caddy.logging.encoders.limitkeeper", New: func() caddy.Module { return new(LogEncoder) }}
+}
+
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
+//
+//	limitkeeper [<encoder> ...]
+func (e *LogEncoder) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the encoder's name
+	if !d.NextArg() {
 		return nil
 	}
-	g := &redactor{}
-	g.add(sources)
-	*logger = *logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
-		return &redactorCore{Core: c, guard: g}
-	}))
+	name := d.Val()
+	wrapped, err := caddyfile.UnmarshalModule(d, "caddy.logging.encoders."+name)
+	if err != nil {
+		return err
+	}
+	e.WrappedRaw = caddyconfig.JSONModuleObject(wrapped, "format", name, nil)
 	return nil
 }
 
-// redactor holds the places of credentials in the requests of a server.
-type redactor struct {
-	mu      sync.RWMutex
-	sources []KeySource // in their normal form
+// Provision implements [caddy.Provisioner].
+func (e *LogEncoder) Provision(ctx caddy.Context) error {
+	e.ctx = ctx
+	if e.WrappedRaw == nil {
+		json := new(logging.JSONEncoder)
+		e.Encoder = json
+		return json.Provision(ctx)
+	}
+	wrapped, err := ctx.LoadModule(e, "WrappedRaw")
+	if err == nil {
+		e.Encoder = wrapped.(zapcore.Encoder)
+	}
+	return err
 }
 
-func (g *redactor) add(sources []KeySource) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, s := range sources {
-		if s = s.normal(); !slices.Contains(g.sources, s) {
-			g.sources = append(g.sources, s)
+// ConfigureDefaultFormat implements [caddy.ConfiguresFormatterDefault].
+func (e *LogEncoder) ConfigureDefaultFormat(w caddy.WriterOpener) error {
+	if wrapped, ok := e.Encoder.(caddy.ConfiguresFormatterDefault); ok {
+		return wrapped.ConfigureDefaultFormat(w)
+	}
+	if e.WrappedRaw != nil || !caddy.IsWriterStandardStream(w) || !term.IsTerminal(int(os.Stderr.Fd())) {
+		return nil
+	}
+	console := new(logging.ConsoleEncoder)
+	e.Encoder = console
+	return console.Provision(e.ctx)
+}
+
+// Clone implements [zapcore.Encoder].
+func (e *LogEncoder) Clone() zapcore.Encoder { return &LogEncoder{Encoder: e.Encoder.Clone()} }
+
+// AddObject implements [zapcore.ObjectEncoder].
+func (e *LogEncoder) AddObject(key string, object zapcore.ObjectMarshaler) error {
+	return e.Encoder.AddObject(key, logSources.object(object))
+}
+
+// AddString implements [zapcore.ObjectEncoder].
+func (e *LogEncoder) AddString(key, value string) {
+	e.Encoder.AddString(key, logSources.text(value))
+}
+
+// EncodeEntry implements [zapcore.Encoder].
+func (e *LogEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
+	entry.Message = logSources.text(entry.Message)
+	clean := make([]zapcore.Field, len(fields))
+	for i, f := range fields {
+		clean[i] = logSources.zapField(f)
+	}
+	line, err := e.Encoder.EncodeEntry(entry, clean)
+	if err != nil {
+		return nil, err
+	}
+	text := line.String()
+	if masked := core.MaskSecrets(text); masked != text {
+		line.Reset()
+		line.AppendString(masked)
+	}
+	return line, nil
+}
+
+var errLogsKeys = errors.New("API keys would appear in the logs: each log that gets entries of http needs the format limitkeeper. " +
+	"Put a block log with the line \"format limitkeeper\" into the global options, and the line into the block of each other log")
+
+// checkLogs returns an error if a log that gets entries of the HTTP app has another encoder than [LogEncoder]. It adds the
+// sources to the places that the encoders redact.
+func checkLogs(ctx caddy.Context, sources []KeySource) error {
+	if _, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); !ok {
+		return nil // not in an HTTP server: nothing logs its requests
+	}
+	logSources.add(sources)
+	others := 0
+	look := func(log zapcore.ObjectEncoder) error {
+		if _, ok := log.(*LogEncoder); !ok {
+			others++
+		}
+		return nil
+	}
+	// Each log adds the field to a clone of its encoder. Nothing is written.
+	ctx.Logger(new(caddyhttp.App)).With(zap.Inline(zapcore.ObjectMarshalerFunc(look)))
+	if others > 0 {
+		return errLogsKeys
+	}
+	return nil
+}
+
+// logSources are the places of keys of all gateways since the start of the process. Caddy opens the logs of a config before
+// it loads the gateways.
+var logSources sourceSet
+
+// sourceSet is a set of places of keys that grows.
+type sourceSet struct {
+	list atomic.Pointer[[]KeySource] // in their normal form; nil for none
+}
+
+func (s *sourceSet) add(sources []KeySource) {
+	for {
+		before := s.list.Load()
+		after := slices.Clone(s.get())
+		for _, source := range sources {
+			if source = source.normal(); !slices.Contains(after, source) {
+				after = append(after, source)
+			}
+		}
+		if s.list.CompareAndSwap(before, &after) {
+			return
 		}
 	}
 }
 
-// value returns a value of a header field without the keys of its sources.
-func (g *redactor) value(field, value string) string {
-	for _, s := range g.sources {
+func (s *sourceSet) get() []KeySource {
+	if list := s.list.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// zapField returns a field without the keys at the places of s.
+func (s *sourceSet) zapField(f zapcore.Field) zapcore.Field {
+	switch v := f.Interface.(type) {
+	case zapcore.ObjectMarshaler:
+		f.Interface = s.object(v)
+	case error:
+		if text := v.Error(); s.text(text) != text {
+			return zap.String(f.Key, s.text(text))
+		}
+	case nil:
+		f.String = s.text(f.String)
+	}
+	return f
+}
+
+// object returns a request or a header without the keys at the places of s, and another object as it is.
+func (s *sourceSet) object(object zapcore.ObjectMarshaler) zapcore.ObjectMarshaler {
+	switch o := object.(type) {
+	case caddyhttp.LoggableHTTPRequest:
+		clean := *o.Request
+		clean.Header = s.header(clean.Header)
+		clean.RequestURI = s.text(clean.RequestURI)
+		o.Request = &clean
+		return o
+	case caddyhttp.LoggableHTTPHeader:
+		o.Header = s.header(o.Header)
+		return o
+	}
+	return object
+}
+
+// header returns h without the keys at the places of s, and h itself if it has none.
+func (s *sourceSet) header(h http.Header) http.Header {
+	clean, own := h, false
+	for name, values := range h {
+		for i, value := range values {
+			without := s.value(name, value)
+			if without == value {
+				continue
+			}
+			if !own {
+				clean, own = h.Clone(), true
+			}
+			clean[name][i] = without
+		}
+	}
+	return clean
+}
+
+// value returns a value of a header field without the keys at the places of s.
+func (s *sourceSet) value(field, value string) string {
+	for _, source := range s.get() {
 		switch {
-		case s.field() != field:
-		case s.In == inHeader:
+		case source.field() != field:
+		case source.In == inHeader:
 			return redacted
-		case s.In == inCookie:
-			value = redactCookie(value, s.Name)
+		case source.In == inCookie:
+			value = redactCookie(value, source.Name)
 		case bearerToken(strings.TrimSpace(value)) != "":
 			return "Bearer " + redacted
 		}
 	}
-	return core.MaskSecrets(value)
+	return s.text(value)
 }
 
 // redactCookie returns a Cookie line without the values of the cookies with a name.
@@ -111,112 +257,35 @@ func redactCookie(line, name string) string {
 	return strings.Join(pairs, ";")
 }
 
-// request returns a copy of a request without credentials, for a log.
-func (g *redactor) request(r *http.Request) *http.Request {
-	clean := *r
-	clean.Header = g.header(r.Header)
-	clean.RequestURI = g.uri(r.RequestURI)
-	return &clean
-}
-
-// header returns h without credentials: keys at the places of sources become REDACTED, and secrets in other values are
-// masked. It returns h itself if h has no credentials.
-func (g *redactor) header(h http.Header) http.Header {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	clean, own := h, false
-	for name, values := range h {
-		for i, value := range values {
-			masked := g.value(name, value)
-			if masked == value {
-				continue
-			}
-			if !own {
-				clean, own = h.Clone(), true
-			}
-			clean[name][i] = masked
-		}
+// text returns a text without the keys in the query of a URI: the values of parameters at the places of s become REDACTED.
+func (s *sourceSet) text(text string) string {
+	sources := s.get()
+	if !slices.ContainsFunc(sources, func(k KeySource) bool { return k.In == inQuery }) {
+		return text
 	}
-	return clean
-}
-
-// uri returns a request URI without credentials: values of credential parameters become REDACTED,
-// and other secrets are masked.
-func (g *redactor) uri(uri string) string {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	path, query, ok := strings.Cut(uri, "?")
+	path, query, ok := strings.Cut(text, "?")
 	if !ok {
-		return core.MaskSecrets(uri)
+		return text
 	}
-	clean := make([]byte, 0, len(uri))
+	clean := make([]byte, 0, len(text))
 	clean = append(clean, path...)
 	sep := byte('?')
 	for pair := range strings.SplitSeq(query, "&") {
 		clean = append(clean, sep)
 		sep = '&'
 		k, _, _ := strings.Cut(pair, "=")
-		if name, err := url.QueryUnescape(k); err == nil && slices.Contains(g.sources, KeySource{In: inQuery, Name: name}) {
+		if name, err := url.QueryUnescape(k); err == nil && slices.Contains(sources, KeySource{In: inQuery, Name: name}) {
 			pair = k + "=" + redacted
 		}
 		clean = append(clean, pair...)
 	}
-	return core.MaskSecrets(string(clean))
+	return string(clean)
 }
 
-// redactorCore redacts the fields of every entry before they are encoded.
-type redactorCore struct {
-	zapcore.Core
-	guard *redactor
-}
-
-// With implements [zapcore.Core].
-func (c *redactorCore) With(fields []zapcore.Field) zapcore.Core {
-	return &redactorCore{Core: c.Core.With(c.guard.fields(fields)), guard: c.guard}
-}
-
-// Check implements [zapcore.Core]. Write calls Check of the inner core, which selects the logs for
-// an entry.
-func (c *redactorCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
-		return ce.AddCore(e, c)
-	}
-	return ce
-}
-
-// Write implements [zapcore.Core].
-func (c *redactorCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	e.Message = core.MaskSecrets(e.Message)
-	if ce := c.Core.Check(e, nil); ce != nil {
-		ce.Write(c.guard.fields(fields)...)
-	}
-	return nil
-}
-
-// fields returns the fields of an entry without credentials.
-func (g *redactor) fields(fields []zapcore.Field) []zapcore.Field {
-	clean := make([]zapcore.Field, len(fields))
-	for i, f := range fields {
-		clean[i] = g.field(f)
-	}
-	return clean
-}
-
-func (g *redactor) field(f zapcore.Field) zapcore.Field {
-	switch v := f.Interface.(type) {
-	case caddyhttp.LoggableHTTPRequest:
-		v.Request = g.request(v.Request)
-		f.Interface = v
-	case caddyhttp.LoggableHTTPHeader:
-		v.Header = g.header(v.Header)
-		f.Interface = v
-	case error:
-		if s := v.Error(); core.MaskSecrets(s) != s {
-			f = zap.String(f.Key, core.MaskSecrets(s))
-		}
-	}
-	if f.Type == zapcore.StringType {
-		f.String = core.MaskSecrets(f.String)
-	}
-	return f
-}
+// Interface guards.
+var (
+	_ caddy.ConfiguresFormatterDefault = (*LogEncoder)(nil)
+	_ caddy.Provisioner                = (*LogEncoder)(nil)
+	_ caddyfile.Unmarshaler            = (*LogEncoder)(nil)
+	_ zapcore.Encoder                  = (*LogEncoder)(nil)
+)

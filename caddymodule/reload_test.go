@@ -299,7 +299,7 @@ func (u tuner) Tune(core.Store, core.Tunables) { *u.log = append(*u.log, u.name)
 // Validating a config does not open the store, so it works beside a running server.
 func TestValidateOpensNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	b, err := caddytest.Adapt("{\nlimitkeeper {\nstore badger " + dir + "\n}\n}\n:8080 {\nlimitkeeper\n}")
+	b, err := caddytest.Adapt("{\nlog {\nformat limitkeeper\n}\nlimitkeeper {\nstore badger " + dir + "\n}\n}\n:8080 {\nlimitkeeper\n}")
 	if err != nil {
 		t.Fatal(err)
 	}

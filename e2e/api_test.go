@@ -56,6 +56,7 @@ func newSiteOn(t *testing.T, store, options, upstream string) *site {
 	persist_config off
 	log {
 		output file %[2]s/server.log
+		format limitkeeper
 	}
 	servers {
 		trusted_proxies static private_ranges
@@ -72,6 +73,7 @@ func newSiteOn(t *testing.T, store, options, upstream string) *site {
 http://:%[3]s {
 	log {
 		output file %[2]s/access.log
+		format limitkeeper
 	}
 	@api path /functions/* /dashboard/*
 	handle @api {

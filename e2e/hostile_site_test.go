@@ -93,6 +93,7 @@ func (h *hostileSite) caddyfile(upstream string) string {
 	default_bind 127.0.0.1
 	log {
 		output file %[2]s/server.log
+		format limitkeeper
 	}
 	servers {
 		trusted_proxies static private_ranges
@@ -119,6 +120,7 @@ https://%[3]s {
 			roll_keep 2
 			roll_uncompressed
 		}
+		format limitkeeper
 	}
 	handle /rogue/* {
 		limitkeeper {

@@ -67,6 +67,7 @@ func (s *Server) Config(options, site string) string {
 		log {
 			output file %dir/caddy.log
 			level DEBUG
+			format limitkeeper
 		}
 		servers {
 			trusted_proxies static private_ranges

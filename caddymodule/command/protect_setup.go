@@ -308,7 +308,7 @@ func (p *protection) config() *caddy.Config {
 		Admin: &caddy.AdminConfig{Listen: p.admin, Config: &caddy.ConfigSettings{Persist: new(bool)}},
 		Logging: &caddy.Logging{Logs: map[string]*caddy.CustomLog{
 			caddy.DefaultLoggerName: {
-				BaseLog: caddy.BaseLog{Level: "WARN"},
+				BaseLog: caddy.BaseLog{Level: "WARN", EncoderRaw: json.RawMessage(`{"format": "limitkeeper"}`)},
 				// it warns that the CA is not installed, which is intended
 				Exclude: []string{"pki.ca.local"},
 			},
