@@ -40,7 +40,7 @@ var forbiddenImports = []struct {
 	{"storage/badgerstore/internal/table", []string{module + "/..."}, "the package handles files of Badger, and no records of Limitkeeper"},
 	{"storage/redisstore", []string{module + "/storage/memstore", module + "/storage/badgerstore", module + "/storage/storetest",
 		module + "/storage/archive", module + "/storage/redisstore/..."}, "a store does not use another store"},
-	{"storage/redisstore/redistest", []string{module + "/...", "github.com/redis/..."}, "the test servers for a store do not use the store"},
+	{"storage/redisstore/redistest", []string{module + "/..."}, "the test servers for a store do not use the store"},
 	{"storage/archive", []string{module + "/storage/badgerstore", module + "/storage/redisstore", module + "/storage/memstore", module + "/storage/storetest"},
 		"an archive is of any store"},
 	{"storage/storetest", []string{module + "/storage/badgerstore", module + "/storage/redisstore/...", "github.com/dgraph-io/...", "github.com/redis/..."},

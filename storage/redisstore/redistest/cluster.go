@@ -27,7 +27,7 @@ func StartCluster(tb testing.TB, args ...string) *Cluster {
 func StartClusterTLS(tb testing.TB, args ...string) *Cluster {
 	tb.Helper()
 	dir := tempDir(tb)
-	if err := writeCertificates(dir); err != nil {
+	if err := writeCertificate(dir); err != nil {
 		tb.Fatal(err)
 	}
 	args = append([]string{"--tls-cluster", "yes", "--tls-replication", "yes"}, args...)

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"errors"
 	"syscall"
 	"time"
 )
@@ -58,13 +59,14 @@ func (s *Server) Restart() {
 	}
 }
 
-// CPU returns the CPU time, user and system, of the process and its threads, in steps of 10 milliseconds.
-// It fails the test without process.
+// CPU returns the CPU time, user and system, of the process and its threads. It fails the test if the server does not answer.
 func (s *Server) CPU() time.Duration {
 	s.tb.Helper()
-	used, err := s.cpu(s.PID())
-	if err != nil {
+	info, err := s.info("INFO", "cpu")
+	user, errUser := time.ParseDuration(info["used_cpu_user"] + "s")
+	system, errSystem := time.ParseDuration(info["used_cpu_sys"] + "s")
+	if err := errors.Join(err, errUser, errSystem); err != nil {
 		s.tb.Fatalf("CPU time of %s: %v", s.Addr(), err)
 	}
-	return used
+	return user + system
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // startBound starts a command. Outside Linux, it outlives this process if that is killed.
@@ -34,18 +33,4 @@ func isPaused(pid int) error {
 		return fmt.Errorf("state %s, want T", state)
 	}
 	return nil
-}
-
-// cpu asks the server, with INFO.
-func (s *Server) cpu(int) (time.Duration, error) {
-	info, err := s.info("INFO", "cpu")
-	if err != nil {
-		return 0, err
-	}
-	user, errUser := time.ParseDuration(info["used_cpu_user"] + "s")
-	system, errSystem := time.ParseDuration(info["used_cpu_sys"] + "s")
-	if errUser != nil || errSystem != nil {
-		return 0, fmt.Errorf("INFO cpu: %v", info)
-	}
-	return user + system, nil
 }

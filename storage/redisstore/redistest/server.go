@@ -30,7 +30,7 @@ type Server struct {
 	password string // of the default user, from --requirepass
 	args     []string
 
-	certificates string // directory of the TLS certificates
+	certificate string // directory of the TLS certificate
 
 	mu      sync.Mutex
 	process *process // the newest; may have ended

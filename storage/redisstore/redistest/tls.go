@@ -17,20 +17,19 @@ import (
 )
 
 // StartTLS is Start for a server that also listens with TLS, at TLSAddr. It requires no client
-// certificate. Its own certificate is for localhost and 127.0.0.1, valid for an hour, and signed by the
-// authority in CAFile.
+// certificate. Its own certificate is for localhost and 127.0.0.1, valid for an hour, and in CAFile.
 func StartTLS(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return startTLS(tb, "", args...)
 }
 
-// startTLS is StartTLS with the certificates in a directory. It creates certificates if that is "".
-func startTLS(tb testing.TB, certificates string, args ...string) *Server {
+// startTLS is StartTLS with the certificate in a directory. It creates a certificate if that is "".
+func startTLS(tb testing.TB, certificate string, args ...string) *Server {
 	tb.Helper()
 	return start(tb, func(s *Server) []string {
-		if s.certificates = certificates; certificates == "" {
-			s.certificates = s.dir
-			if err := writeCertificates(s.dir); err != nil {
+		if s.certificate = certificate; certificate == "" {
+			s.certificate = s.dir
+			if err := writeCertificate(s.dir); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -38,8 +37,8 @@ func startTLS(tb testing.TB, certificates string, args ...string) *Server {
 		return s.options(append([]string{
 			"--tls-port", strconv.Itoa(s.tlsPort),
 			"--tls-ca-cert-file", s.CAFile(),
-			"--tls-cert-file", certPath(s.certificates),
-			"--tls-key-file", keyPath(s.certificates),
+			"--tls-cert-file", certPath(s.certificate),
+			"--tls-key-file", keyPath(s.certificate),
 			"--tls-auth-clients", "no",
 		}, args...))
 	})
@@ -54,62 +53,40 @@ func (s *Server) TLSAddr() string {
 	return address(s.tlsPort)
 }
 
-// CAFile returns the path of the authority's certificate in PEM, for clients to trust. It is removed after
-// the test.
-func (s *Server) CAFile() string { return caPath(s.certificates) }
-
-func caPath(dir string) string { return filepath.Join(dir, "ca.pem") }
+// CAFile returns the path of the server's certificate in PEM, for clients to trust. It is removed after the test.
+func (s *Server) CAFile() string { return certPath(s.certificate) }
 
 func certPath(dir string) string { return filepath.Join(dir, "cert.pem") }
 
 func keyPath(dir string) string { return filepath.Join(dir, "key.pem") }
 
-// writeCertificates creates an authority and a server certificate.
-func writeCertificates(dir string) error {
-	ca := certificate(1, "redistest authority")
-	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// writeCertificate creates a certificate that signs itself, and so is its own authority.
+func writeCertificate(dir string) error {
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "localhost"},
+		DNSNames:     []string{"localhost"}, IPAddresses: []net.IP{net.ParseIP(loopback)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IsCA:        true, BasicConstraintsValid: true,
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	leaf := certificate(2, "localhost")
-	leaf.DNSNames, leaf.IPAddresses = []string{"localhost"}, []net.IP{net.ParseIP(loopback)}
-	leaf.KeyUsage = x509.KeyUsageDigitalSignature
-	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	if err != nil {
 		return err
 	}
-	if err := writeCertificate(caPath(dir), ca, ca, caKey, caKey); err != nil {
-		return err
-	}
-	if err := writeCertificate(certPath(dir), leaf, ca, leafKey, caKey); err != nil {
-		return err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(leafKey)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return err
 	}
-	return writePEM(keyPath(dir), "PRIVATE KEY", der)
-}
-
-// certificate returns a template for a certificate.
-func certificate(serial int64, name string) *x509.Certificate {
-	return &x509.Certificate{
-		SerialNumber: big.NewInt(serial),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-	}
-}
-
-// writeCertificate signs a certificate with the key of its parent and writes it.
-func writeCertificate(path string, c, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) error {
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), parentKey)
-	if err != nil {
+	if err := writePEM(certPath(dir), "CERTIFICATE", der); err != nil {
 		return err
 	}
-	return writePEM(path, "CERTIFICATE", der)
+	return writePEM(keyPath(dir), "PRIVATE KEY", private)
 }
 
 func writePEM(path, kind string, der []byte) error {
