@@ -25,7 +25,9 @@ test: deps check race plain ## everything that a change has to pass
 check: tools ## format, vet, staticcheck, the workflows
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
+	go -C bench vet ./...
 	bin/staticcheck ./...
+	cd bench && ../bin/staticcheck ./...
 	bin/actionlint
 
 # PLAIN_* are the tests that run without the race detector, which makes a test five times as slow. One goroutine or other
@@ -47,6 +49,7 @@ GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 race: ## tests of concurrent code, under the race detector
 	$(GO_TEST) -race -skip '$(PLAIN_TESTS)' ./storage/redisstore ./storage/badgerstore \
 		$$(go list ./... | grep -vxF "$$(go list $(PLAIN_PACKAGES))")
+	$(subst go test,go -C bench test,$(GO_TEST)) -race ./...
 
 plain: ## the other tests, without the race detector
 	$(GO_TEST) $(PLAIN_PACKAGES)

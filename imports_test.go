@@ -19,7 +19,7 @@ var forbiddenImports = []struct {
 }{
 	{"core", []string{"net/http", "log", "log/slog", "go.uber.org/zap/...", "github.com/caddyserver/...",
 		"github.com/dgraph-io/...", "github.com/redis/...",
-		module + "/adminapi/...", module + "/apply", module + "/bench/...", module + "/caddymodule/...", module + "/storage/..."},
+		module + "/adminapi/...", module + "/apply", module + "/caddymodule/...", module + "/storage/..."},
 		"core decides: no HTTP, no database, no Caddy, no logger, and of this module only internal/"},
 	{"apply", []string{"net/http", "log", "log/slog", "go.uber.org/zap/...", "github.com/caddyserver/...",
 		module + "/adminapi/...", module + "/caddymodule/...", module + "/storage/..."},
@@ -58,7 +58,6 @@ var forbiddenImports = []struct {
 		module + "/storage/memstore", module + "/storage/storetest", module + "/storage/redisstore/redistest"},
 		"packages for tests are imported only by tests"},
 	{"caddymodule/caddytest", []string{module + "/caddymodule/..."}, "the tests of caddymodule use caddytest"},
-	{"bench", []string{module + "/..."}, "bench measures the built programs from outside"},
 	{"cmd/...", []string{module + "/core", module + "/storage/...", module + "/adminapi/..."},
 		"cmd only joins Caddy and the modules"},
 }

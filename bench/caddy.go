@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -68,18 +69,9 @@ func addedFields(answer, upstream http.Header) http.Header {
 
 // siteConfig is the Caddyfile of a Caddy without our directives. Its parameters are the
 // address of the site and the directives of the site.
-const siteConfig = `{
-	admin off
-	persist_config off
-	auto_https disable_redirects
-	skip_install_trust
-	default_bind 127.0.0.1
-}
-
-%s {
-	%s
-}
-`
+//
+//go:embed site.Caddyfile
+var siteConfig string
 
 // startCaddy starts the limitkeeper binary with a Caddyfile. Caddy keeps its data in a
 // directory with the name of the process.
@@ -90,7 +82,7 @@ func (h *harness) startCaddy(name, config string, env ...string) (*process, erro
 	}
 	dir := filepath.Dir(path)
 	env = append(env, "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
-	return h.start(name, env, h.binary, "run", "--config", path, "--adapter", "caddyfile")
+	return h.start(name, env, h.program("limitkeeper"), "run", "--config", path, "--adapter", "caddyfile")
 }
 
 // startCaddySite starts Caddy with one site over HTTP, and returns its address.

@@ -27,7 +27,7 @@ func TestCaddyfilesAreValid(t *testing.T) {
 	for name, config := range map[string]string{
 		"process":      withStore(onBadger("process")),
 		"power":        withStore(onBadger("power")),
-		"redis":        withStore(redisConfig("redis", "/nowhere/socket", nil)),
+		"redis":        withStore(storeConfig{directive: func(string) string { return "store redis /nowhere/socket" }}),
 		"respond":      fmt.Sprintf(siteConfig, "localhost:18443", staticAnswer(exampleAnswer)),
 		"plain":        fmt.Sprintf(siteConfig, "http://127.0.0.1:18080", proxy),
 		"same headers": fmt.Sprintf(siteConfig, "http://127.0.0.1:18080", staticHeaders(exampleAnswer.header)+"\n\t"+proxy),

@@ -12,36 +12,35 @@ import (
 )
 
 // statLine returns the text of /proc/<pid>/stat of a process with the given times in ticks.
-func statLine(name string, parent, user, system, childUser, childSystem int) string {
-	return fmt.Sprintf("42 (%s) S %d 42 42 0 -1 4194560 1 2 3 4 %d %d %d %d 20 0 8 0 100 1 2\n",
-		name, parent, user, system, childUser, childSystem)
+func statLine(name string, group, user, system, childUser, childSystem int) string {
+	return fmt.Sprintf("42 (%s) S 1 %d 42 0 -1 4194560 1 2 3 4 %d %d %d %d 20 0 8 0 100 1 2\n",
+		name, group, user, system, childUser, childSystem)
 }
 
 // The CPU time of a server has user time, system time and the times of ended children. A
 // program name with spaces or parentheses does not shift the fields.
 func TestParseStat(t *testing.T) {
 	for _, name := range []string{"nginx", "a b", "x) S 1 (y"} {
-		got, err := parseStat([]byte(statLine(name, 7, 100, 20, 3, 1)))
-		if want := (stat{parent: 7, cpu: 1240 * time.Millisecond}); err != nil || got != want {
-			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+		group, cpu, err := parseStat([]byte(statLine(name, 7, 100, 20, 3, 1)))
+		if err != nil || group != 7 || cpu != 1240*time.Millisecond {
+			t.Errorf("%s: got %d, %v, %v, want 7 and 1.24s", name, group, cpu, err)
 		}
 	}
-	for _, text := range []string{"", "1 (x) S", "no", "1 (x) S p 1 1 1 1 1 1 1 1 1 1 1 1 1 1"} {
-		if got, err := parseStat([]byte(text)); err == nil {
-			t.Errorf("%q: got %+v, want an error", text, got)
+	for _, text := range []string{"", "1 (x) S", "no", "1 (x) S 1 p 1 1 1 1 1 1 1 1 1 1 1 1 1"} {
+		if group, cpu, err := parseStat([]byte(text)); err == nil {
+			t.Errorf("%q: got %d, %v, want an error", text, group, cpu)
 		}
 	}
 }
 
-// The CPU time of a server includes its workers at any depth, and no other process.
-func TestTreeCPU(t *testing.T) {
+// The CPU time of a server includes the workers in its process group, and no other process.
+func TestGroupCPU(t *testing.T) {
 	proc := t.TempDir()
 	for pid, line := range map[string]string{
-		"10": statLine("master", 1, 1, 0, 0, 0),
+		"10": statLine("master", 10, 1, 0, 0, 0),
 		"11": statLine("worker", 10, 10, 0, 0, 0),
-		"12": statLine("below", 11, 0, 100, 0, 0),
 		"20": statLine("other", 1, 1000, 0, 0, 0),
-		"30": statLine("second", 1, 10000, 0, 0, 0),
+		"30": statLine("second", 30, 10000, 0, 0, 0),
 	} {
 		if err := os.Mkdir(filepath.Join(proc, pid), 0o755); err != nil {
 			t.Fatal(err)
@@ -50,20 +49,16 @@ func TestTreeCPU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := readStats(proc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct {
-		roots []int
-		want  time.Duration
-	}{{[]int{10}, 111 * tick}, {[]int{10, 30}, 10111 * tick}, {[]int{10, 11}, 111 * tick}} {
-		if got, err := treeCPU(all, c.roots); err != nil || got != c.want {
-			t.Errorf("%v: got %v, %v, want %v", c.roots, got, err, c.want)
+		groups []int
+		want   time.Duration
+	}{{[]int{10}, 11 * tick}, {[]int{10, 30}, 10011 * tick}} {
+		if got, err := groupCPU(proc, c.groups); err != nil || got != c.want {
+			t.Errorf("%v: got %v, %v, want %v", c.groups, got, err, c.want)
 		}
 	}
-	if _, err := treeCPU(all, []int{10, 99}); err == nil {
-		t.Error("a root that has ended: got no error")
+	if _, err := groupCPU(proc, []int{10, 99}); err == nil {
+		t.Error("a process that has ended: got no error")
 	}
 }
 
@@ -100,16 +95,4 @@ func TestSettleEnds(t *testing.T) {
 			t.Errorf("interrupted: got %v, want %v", err, context.Canceled)
 		}
 	})
-}
-
-// readStats finds this process in the machine's /proc.
-func TestCPUOfThisProcess(t *testing.T) {
-	all, err := readStats("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	me, ok := all[os.Getpid()]
-	if !ok || me.parent != os.Getppid() {
-		t.Errorf("this process: got %+v, %v, want the parent %d", me, ok, os.Getppid())
-	}
 }

@@ -4,63 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 )
+
+// work is the directory of the programs that bench/run has built, and of data.
+const work = "bin/bench"
 
 // harness starts the programs of a run. It owns a directory that it removes at the end.
 type harness struct {
 	o         *options
 	dir       string
-	binary    string // path of the limitkeeper binary
-	machine   machine
-	noise     noise // zero with -print-only
 	processes []*process
-	out       io.Writer // for progress
 	began     time.Time
 }
 
-// newHarness builds the limitkeeper binary and makes the directory.
-func newHarness(ctx context.Context, o *options, out io.Writer) (*harness, error) {
-	work, err := filepath.Abs(o.work)
+// newHarness makes the directory.
+func newHarness(o *options) (*harness, error) {
+	dir, err := os.MkdirTemp(work, "run-")
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(work, 0o755); err != nil {
-		return nil, err
-	}
-	h := &harness{o: o, out: out, began: time.Now(), binary: filepath.Join(work, "limitkeeper")}
-	h.logf("building cmd/limitkeeper")
-	if _, err := output(ctx, nil, "go", "build", "-ldflags", "-s -w", "-o", h.binary, "./cmd/limitkeeper"); err != nil {
-		return nil, err
-	}
-	if h.dir, err = os.MkdirTemp(work, "run-"); err != nil {
-		return nil, err
-	}
-	if inMemory(h.dir) {
-		h.logf("%s is in memory: writes look cheaper than on a disk; see -work", work)
-	}
-	h.machine = thisMachine(ctx, h.binary)
-	return h, nil
+	dir, err = filepath.Abs(dir)
+	return &harness{o: o, dir: dir, began: time.Now()}, err
 }
 
-// inMemory reports whether a directory is on tmpfs or ramfs.
-func inMemory(dir string) bool {
-	const tmpfs, ramfs = 0x01021994, 0x858458f6
-	var s syscall.Statfs_t
-	return syscall.Statfs(dir, &s) == nil && (s.Type == tmpfs || s.Type == ramfs)
-}
+// program returns the path of a program that bench/run has built.
+func (h *harness) program(name string) string { return filepath.Join(filepath.Dir(h.dir), name) }
 
 // logf prints a line of progress with the seconds since the start.
 func (h *harness) logf(format string, args ...any) {
-	fmt.Fprintf(h.out, "%6.1fs  %s\n", time.Since(h.began).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(h.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// start starts a program that runs until stopAll.
+// start starts a program that runs until close.
 func (h *harness) start(name string, env []string, argv ...string) (*process, error) {
 	p, err := start(h.dir, name, env, argv...)
 	if err == nil {
@@ -69,17 +48,11 @@ func (h *harness) start(name string, env []string, argv ...string) (*process, er
 	return p, err
 }
 
-// stopAll stops the programs, the last one first.
-func (h *harness) stopAll() {
+// close stops the programs, the last one first, and removes the directory.
+func (h *harness) close() error {
 	for _, p := range slices.Backward(h.processes) {
 		p.stop()
 	}
-	h.processes = nil
-}
-
-// close stops the programs and removes the directory.
-func (h *harness) close() error {
-	h.stopAll()
 	return os.RemoveAll(h.dir)
 }
 

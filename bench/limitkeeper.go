@@ -5,13 +5,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
-	"time"
 )
 
 // limitkeeper is a running Limitkeeper with an account, a plan and keys.
@@ -24,48 +23,14 @@ type limitkeeper struct {
 	ownerKey string
 	plan     string   // id
 	keys     []string // values of the keys
-	client   *http.Client
 }
 
 // limitkeeperConfig is the Caddyfile of Limitkeeper. Parameters: [1] the store directive,
 // [2] the address of the API over HTTP, [3] the port of the API, [4] the port of the
 // gateway, [5] the directive behind the gateway, [6] the header fields that the gateway sends.
-const limitkeeperConfig = `{
-	admin off
-	persist_config off
-	auto_https disable_redirects
-	skip_install_trust
-	default_bind 127.0.0.1
-	log {
-		format limitkeeper
-	}
-	limitkeeper {
-		%[1]s
-		service_rate_limit off
-		account default {
-			key {env.BENCH_OWNER_KEY}
-		}
-	}
-	servers %[2]s {
-		trusted_proxies static 127.0.0.1/32
-	}
-}
-
-localhost:%[3]s {
-	limitkeeper_api
-}
-
-http://127.0.0.1:%[4]s {
-	limitkeeper {
-		headers %[6]s
-	}
-	%[5]s
-}
-
-http://%[2]s {
-	limitkeeper_api
-}
-`
+//
+//go:embed limitkeeper.Caddyfile
+var limitkeeperConfig string
 
 // storeConfig is a store of Limitkeeper.
 type storeConfig struct {
@@ -93,12 +58,8 @@ func withoutHeaders(s storeConfig) storeConfig {
 // onRedis starts a Redis server and returns a store on it.
 func (h *harness) onRedis(ctx context.Context, name string) (storeConfig, error) {
 	p, socket, err := h.startRedis(ctx, name)
-	return redisConfig(name, filepath.Join(h.dir, socket), p), err
-}
-
-func redisConfig(name, socket string, p *process) storeConfig {
 	return storeConfig{name: "limitkeeper-" + name, title: "on Redis", redis: p,
-		directive: func(string) string { return "store redis " + socket }}
+		directive: func(string) string { return "store redis " + filepath.Join(h.dir, socket) }}, err
 }
 
 // processes returns the processes that do the work: Limitkeeper, and Redis if it is used.
@@ -116,14 +77,12 @@ func (h *harness) startLimitkeeper(ctx context.Context, store storeConfig, upstr
 		return nil, err
 	}
 	l = &limitkeeper{store: store, api: addrs[0], gateway: addrs[1], plainAPI: addrs[2], ownerKey: "lk_" + (rand.Text() + rand.Text())[:29]}
-	config := fmt.Sprintf(limitkeeperConfig, store.directive(filepath.Join(h.dir, store.name)), l.plainAPI, port(l.api), port(l.gateway), reverseProxy(upstream), cmp.Or(store.headers, "all"))
+	config := fmt.Sprintf(limitkeeperConfig, store.directive(filepath.Join(h.dir, store.name)), l.plainAPI, port(l.api), port(l.gateway),
+		reverseProxy(upstream), cmp.Or(store.headers, "all"))
 	if l.process, err = h.startCaddy(store.name, config, "BENCH_OWNER_KEY="+l.ownerKey); err != nil {
 		return nil, err
 	}
-	// The certificate is new, from a CA that the system does not know.
-	l.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{ForceAttemptHTTP2: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}}}
-	if err := l.process.ready(ctx, func() error { return l.call(ctx, "GET", "/health", nil, nil) }); err != nil {
+	if err := l.process.ready(ctx, func() error { _, err := l.call(ctx, "GET", "/health", nil); return err }); err != nil {
 		return nil, err
 	}
 	h.logf("%s: creating %d keys", store.name, h.o.keys)
@@ -134,78 +93,64 @@ func (h *harness) startLimitkeeper(ctx context.Context, store storeConfig, upstr
 // the keys.
 func (l *limitkeeper) createKeys(ctx context.Context, keys int) error {
 	const keysPerUser = 10
-	var plan struct{ Data struct{ ID string } }
-	err := l.call(ctx, "POST", "/plans", map[string]any{"name": "Bench", "max_requests": 1<<53 - 1, "request_period": "year"}, &plan)
+	plan, err := l.call(ctx, "POST", "/plans", map[string]any{"name": "Bench", "max_requests": 1<<53 - 1, "request_period": "year"})
 	if err != nil {
 		return err
 	}
-	l.plan = plan.Data.ID
-	var user struct {
-		Data struct {
-			ID int64 `json:"user_id"`
-		}
-	}
+	l.plan = plan.ID
+	var user resource
 	for i := range keys {
 		if i%keysPerUser == 0 {
-			if err := l.call(ctx, "POST", "/users", map[string]any{"name": fmt.Sprint("user ", i/keysPerUser)}, &user); err != nil {
+			if user, err = l.call(ctx, "POST", "/users", map[string]any{"name": fmt.Sprint("user ", i/keysPerUser)}); err != nil {
 				return err
 			}
 		}
-		var key struct {
-			Data struct {
-				Secret string `json:"api_key"`
-			}
-		}
-		if err := l.call(ctx, "POST", "/keys", map[string]any{"name": fmt.Sprint("key ", i), "user_id": user.Data.ID, "plan_id": l.plan}, &key); err != nil {
+		key, err := l.call(ctx, "POST", "/keys", map[string]any{"name": fmt.Sprint("key ", i), "user_id": user.UserID, "plan_id": l.plan})
+		if err != nil {
 			return err
 		}
-		l.keys = append(l.keys, key.Data.Secret)
+		l.keys = append(l.keys, key.Secret)
 	}
 	return nil
 }
 
 // counted returns the number of requests that Limitkeeper has counted on the plan.
 func (l *limitkeeper) counted(ctx context.Context) (int64, error) {
-	var usage struct {
-		Data struct {
-			Total int64 `json:"total_requests"`
-		}
-	}
-	err := l.call(ctx, "GET", "/plans/"+l.plan+"/usage", nil, &usage)
-	return usage.Data.Total, err
+	usage, err := l.call(ctx, "GET", "/plans/"+l.plan+"/usage", nil)
+	return usage.Total, err
 }
 
-// call calls the REST API with the JSON of in, and reads the JSON of the answer into out.
-func (l *limitkeeper) call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(text)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, "https://"+l.api+"/functions/v1"+path, body)
+// resource has the members of the answers of the REST API that are used here.
+type resource struct {
+	ID     string `json:"id"`
+	UserID int64  `json:"user_id"`
+	Secret string `json:"api_key"`
+	Total  int64  `json:"total_requests"`
+}
+
+// call calls the REST API with the JSON of in, as a proxy that ends TLS does.
+func (l *limitkeeper) call(ctx context.Context, method, path string, in any) (resource, error) {
+	var answer struct{ Data resource }
+	body, err := json.Marshal(in)
 	if err != nil {
-		return err
+		return answer.Data, err
 	}
-	r.Host = "localhost:" + port(l.api)
-	r.Header.Set("Authorization", "Bearer "+l.ownerKey)
-	r.Header.Set("Content-Type", "application/json")
-	answer, err := l.client.Do(r)
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+l.plainAPI+"/functions/v1"+path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return answer.Data, err
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	r.Header = http.Header{"Authorization": {"Bearer " + l.ownerKey}, "Content-Type": {"application/json"}, "X-Forwarded-Proto": {"https"}}
+	reply, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return err
+		return answer.Data, err
 	}
-	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, bytes.TrimSpace(text))
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	switch {
+	case err == nil && reply.StatusCode/100 != 2:
+		err = fmt.Errorf("%s %s: %s: %s", method, path, reply.Status, text)
+	case err == nil:
+		err = json.Unmarshal(text, &answer)
 	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(text, out)
+	return answer.Data, err
 }

@@ -10,30 +10,24 @@ import (
 	"time"
 )
 
-// A part is selected before or after the options, and every option has a default.
+// Every option of a part has a default.
 func TestParse(t *testing.T) {
-	for _, args := range []string{"proxy -rounds 2 -out x", "-rounds 2 -out x proxy"} {
-		o, err := parse(strings.Fields(args), io.Discard)
-		if err != nil {
-			t.Errorf("%s: %v", args, err)
-			continue
-		}
-		if o.part != "proxy" || o.rounds != 2 || o.out != "x" || o.duration != 3*time.Second {
-			t.Errorf("%s: got %+v", args, o)
-		}
+	o, err := parse(strings.Fields("proxy -rounds 2 -only plain,process"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if o, err := parse(nil, io.Discard); err != nil || o.part != "all" {
-		t.Errorf("no arguments: got %+v, %v, want all parts", o, err)
+	if o.part != "proxy" || o.rounds != 2 || len(o.only) != 2 || o.duration != 3*time.Second {
+		t.Errorf("got %+v", o)
 	}
 }
 
 // A wrong option is refused before a program starts, and the error names the right ones.
 func TestParseRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"latency":               "want one of all, proxy",
+		"latency":               "want proxy, validate or store",
+		"proxy store":           "want proxy, validate or store",
 		"proxy -rounds 0":       "at least 1 round",
 		"proxy -duration 100ms": "a duration of 1s",
-		"proxy -only plain":     "add -print-only",
 	} {
 		if _, err := parse(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error with %q", args, err, want)
@@ -47,9 +41,9 @@ func TestHelp(t *testing.T) {
 	if _, err := parse([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("got %v, want help", err)
 	}
-	for _, p := range parts {
-		if !strings.Contains(out.String(), p.name) {
-			t.Errorf("the help does not name %s:\n%s", p.name, &out)
+	for name := range parts {
+		if !strings.Contains(out.String(), "  "+name) {
+			t.Errorf("the help does not name %s:\n%s", name, &out)
 		}
 	}
 }

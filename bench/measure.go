@@ -66,50 +66,32 @@ func (h *harness) warm(ctx context.Context, s *subject, connections int) (err er
 
 // measure takes one sample, and checks the number of counted requests.
 func (s *subject) measure(ctx context.Context, l load) (m sample, err error) {
-	before, err := s.count(ctx)
-	if err != nil {
-		return m, err
+	var before, after int64
+	if s.counted != nil {
+		if before, err = s.counted(ctx); err != nil {
+			return m, err
+		}
 	}
-	cpu, err := s.cpu(ctx)
+	start, err := s.cpu(ctx)
 	if err != nil {
 		return m, err
 	}
 	if m, err = s.run(ctx, l); err != nil {
 		return m, err
 	}
-	after, err := s.cpu(ctx)
+	end, err := s.cpu(ctx)
 	if err != nil {
 		return m, err
 	}
-	m.CPU = after - cpu
-	if err := checkBytes(m, s.size, l.connections); err != nil {
-		return m, err
+	m.cpu = end - start
+	if s.counted != nil {
+		if after, err = s.counted(ctx); err != nil {
+			return m, err
+		}
+		// Each connection may add one request that the end of the load interrupted.
+		if n := after - before; n < m.Requests || n > m.Requests+int64(l.connections) {
+			return m, fmt.Errorf("%d requests were answered and %d counted, with at most %d interrupted", m.Requests, n, l.connections)
+		}
 	}
-	return m, s.checkCount(ctx, &m, before, l.connections)
-}
-
-// count returns the number of counted requests, 0 for a program without one.
-func (s *subject) count(ctx context.Context) (int64, error) {
-	if s.counted == nil {
-		return 0, nil
-	}
-	return s.counted(ctx)
-}
-
-// checkCount fails unless Limitkeeper counted exactly the answered requests. Each
-// connection may add one request that the end of the load interrupted.
-func (s *subject) checkCount(ctx context.Context, m *sample, before int64, connections int) error {
-	if s.counted == nil {
-		return nil
-	}
-	now, err := s.counted(ctx)
-	if err != nil {
-		return err
-	}
-	grown := now - before
-	m.Counted = &grown
-	if grown < m.Requests || grown > m.Requests+int64(connections) {
-		return fmt.Errorf("%d requests were answered and %d counted, with at most %d interrupted", m.Requests, grown, connections)
-	}
-	return nil
+	return m, checkBytes(m, s.size, l.connections)
 }

@@ -3,13 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -24,7 +23,6 @@ type process struct {
 	log   string        // the file with its output
 	ended chan struct{} // closed when the program has ended
 	err   error         // from Wait
-	once  sync.Once
 }
 
 // start starts a program in dir. Its output goes to a file there. The program has a
@@ -50,23 +48,19 @@ func start(dir, name string, env []string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
 // stop ends the process and waits for its end. Further calls do nothing.
 func (p *process) stop() {
-	p.once.Do(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-p.ended:
-		case <-time.After(stopTimeout):
-			_ = p.cmd.Process.Kill()
-			<-p.ended
-		}
-	})
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(stopTimeout):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
 }
 
-// ready calls ok until ok returns nil: the process serves. It gives up after 30 s, or when
-// the process ends.
+// ready calls ok until ok returns nil: the process serves. After 30 s, or when the process ends, it returns an error with the
+// last lines of the process's output.
 func (p *process) ready(ctx context.Context, ok func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -77,19 +71,16 @@ func (p *process) ready(ctx context.Context, ok func() error) error {
 		}
 		select {
 		case <-p.ended:
-			return p.failed(fmt.Sprintf("it ended: %v", p.err))
+			err = fmt.Errorf("it ended: %w", p.err)
 		case <-ctx.Done():
-			return p.failed(fmt.Sprintf("it does not serve: %v", err))
+			err = fmt.Errorf("it does not serve: %w", err)
 		case <-time.After(20 * time.Millisecond):
+			continue
 		}
+		text, _ := os.ReadFile(p.log)
+		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+		return fmt.Errorf("%s: %w\n%s", p.name, err, bytes.Join(lines[max(0, len(lines)-8):], []byte("\n")))
 	}
-}
-
-// failed returns an error with the last lines of the process's output.
-func (p *process) failed(why string) error {
-	text, _ := os.ReadFile(p.log)
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return fmt.Errorf("%s: %s\n%s", p.name, why, bytes.Join(lines[max(0, len(lines)-8):], []byte("\n")))
 }
 
 // accepts returns a function that fails until a server listens on an address.
@@ -105,27 +96,23 @@ func accepts(network, addr string) func() error {
 
 // freeAddr returns a free TCP address on loopback.
 func freeAddr() (string, error) {
-	addrs, err := freeAddrs(1)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	return addrs[0], nil
+	return l.Addr().String(), l.Close()
 }
 
 // freeAddrs returns n different free TCP addresses on loopback.
 func freeAddrs(n int) (addrs []string, err error) {
-	var all []net.Listener
-	defer func() {
-		for _, l := range all {
-			err = errors.Join(err, l.Close())
-		}
-	}()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for len(addrs) < n {
+		addr, err := freeAddr()
 		if err != nil {
 			return nil, err
 		}
-		all, addrs = append(all, l), append(addrs, l.Addr().String())
+		if !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
 	}
 	return addrs, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -23,11 +24,11 @@ type target struct {
 
 // url returns the address for a load generator. With TLS the URL has the name that the
 // certificate is for.
-func (t *target) url(path string) string {
+func (t *target) url() string {
 	if t.tls {
-		return "https://localhost:" + port(t.addr) + path
+		return "https://localhost:" + port(t.addr) + "/"
 	}
-	return "http://" + t.addr + path
+	return "http://" + t.addr + "/"
 }
 
 func (t *target) dial() (net.Conn, error) {
@@ -59,8 +60,8 @@ func (t *target) fetch() (a answer, err error) {
 	if _, err := io.WriteString(c, t.requests[0]); err != nil {
 		return a, err
 	}
-	counted := &countingReader{r: c}
-	buffered := bufio.NewReader(counted)
+	var wire bytes.Buffer
+	buffered := bufio.NewReader(io.TeeReader(c, &wire))
 	response, err := http.ReadResponse(buffered, nil)
 	if err != nil {
 		return a, err
@@ -69,39 +70,19 @@ func (t *target) fetch() (a answer, err error) {
 	if err != nil {
 		return a, err
 	}
-	if response.StatusCode != http.StatusOK || !t.accepts(string(body)) {
+	if response.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), t.want) || t.whole && len(body) != len(t.want) {
 		return a, fmt.Errorf("want 200 and %q, got %s and %q", t.want, response.Status, body)
 	}
 	if buffered.Buffered() > 0 {
 		return a, errors.New("one request got more than one answer")
 	}
-	return answer{header: response.Header, body: string(body), size: counted.n}, nil
+	return answer{header: response.Header, body: string(body), size: int64(wire.Len())}, nil
 }
 
 // probe sends the first request, checks the answer, and returns its size in bytes.
 func (t *target) probe() (size int64, err error) {
 	a, err := t.fetch()
 	return a.size, err
-}
-
-// accepts reports whether a body is the expected one.
-func (t *target) accepts(body string) bool {
-	if t.whole {
-		return body == t.want
-	}
-	return strings.HasPrefix(body, t.want)
-}
-
-// countingReader counts the bytes that are read.
-type countingReader struct {
-	r io.Reader
-	n int64
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
 }
 
 // get returns a GET request with an API key.

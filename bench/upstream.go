@@ -20,11 +20,8 @@ var upstreamAnswer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: applicat
 
 // runUpstream answers requests without a body on an address. It does as little as possible,
 // so that the proxy in front of it dominates the measurement.
-func runUpstream(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("want an address, got %q", args)
-	}
-	l, err := net.Listen("tcp", args[0])
+func runUpstream(addr string) error {
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}

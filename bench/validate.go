@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 )
 
 // Names of the subjects of the part validate.
@@ -13,17 +12,11 @@ const (
 	ratelimitName = "envoyproxy/ratelimit with Redis"
 )
 
-const (
-	validatePath = "/functions/v1/validate"
-	// noUpstream stands where a configuration needs an upstream that gets no request.
-	noUpstream          = "127.0.0.1:1"
-	validateConnections = 32
-)
+// noUpstream stands where a configuration needs an upstream that gets no request.
+const noUpstream = "127.0.0.1:1"
 
 // runValidate measures POST /validate, beside a static answer and ratelimit.
 func runValidate(ctx context.Context, h *harness) error {
-	defer h.stopAll()
-	r := h.newReport("validate", "Decisions by POST /validate, over HTTP/1.1", "Caddy", "ratelimit", "Redis", "wrk")
 	var all []*limitkeeper
 	redis, err := h.onRedis(ctx, "redis-validate")
 	if err != nil {
@@ -45,17 +38,14 @@ func runValidate(ctx context.Context, h *harness) error {
 		return fmt.Errorf("%s: %w", ratelimitName, err)
 	}
 	ratelimit.bases = []string{staticRespond}
-	if err := h.measureGroup(ctx, r, "HTTP, 32 connections", append(plain, ratelimit), validateConnections); err != nil {
+	if err := h.measureGroup(ctx, "HTTP, 32 connections", append(plain, ratelimit), 32); err != nil {
 		return err
 	}
 	secure, err := h.validateSubjects(ctx, all[:1], true)
 	if err != nil {
 		return err
 	}
-	if err := h.measureGroup(ctx, r, "HTTPS, 32 connections", secure, validateConnections); err != nil {
-		return err
-	}
-	return h.finish(os.Stdout, r)
+	return h.measureGroup(ctx, "HTTPS, 32 connections", secure, 32)
 }
 
 // validateSubjects returns the static answer, and /validate of each Limitkeeper.
@@ -70,13 +60,12 @@ func (h *harness) validateSubjects(ctx context.Context, all []*limitkeeper, tls 
 		if tls {
 			addr = l.api
 		}
-		t := l.validateTarget(addr, tls, l.keys)
-		w, err := newWrk(h, "wrk-"+port(addr), t)
+		s, err := h.newSubject(validateName+l.store.title, l.validateTarget(addr, tls, l.keys), l.processes()...)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, &subject{name: validateName + l.store.title, bases: []string{staticRespond},
-			run: w.run, probe: t.probe, cpu: cpuOf(l.processes()), counted: l.counted})
+		s.bases, s.counted = []string{staticRespond}, l.counted
+		list = append(list, s)
 	}
 	return list, nil
 }
@@ -105,11 +94,7 @@ func (h *harness) staticSubject(ctx context.Context, l *limitkeeper, tls bool) (
 	if err := p.ready(ctx, func() error { _, err := t.fetch(); return err }); err != nil {
 		return nil, err
 	}
-	w, err := newWrk(h, "wrk-"+port(addr), t)
-	if err != nil {
-		return nil, err
-	}
-	return &subject{name: staticRespond, run: w.run, probe: t.probe, cpu: cpuOf([]*process{p})}, nil
+	return h.newSubject(staticRespond, t, p)
 }
 
 // validateTarget returns the requests for decisions on keys, to an address.
@@ -121,7 +106,7 @@ func (l *limitkeeper) validateTarget(addr string, tls bool, keys []string) *targ
 	}
 	fields := "Authorization: Bearer " + l.ownerKey + "\r\nX-Forwarded-Proto: https\r\n"
 	for _, k := range keys {
-		t.requests = append(t.requests, post(host, validatePath, fields, fmt.Sprintf(`{"api_key":"%s","endpoint":"/v1/items","method":"GET"}`, k)))
+		t.requests = append(t.requests, post(host, "/functions/v1/validate", fields, fmt.Sprintf(`{"api_key":"%s","endpoint":"/v1/items","method":"GET"}`, k)))
 	}
 	return t
 }

@@ -40,8 +40,8 @@ func TestValidateTarget(t *testing.T) {
 	l := &limitkeeper{ownerKey: "lk_owner"}
 	keys := []string{"lk_user_1", "lk_user_2"}
 	secure := l.validateTarget("127.0.0.1:8443", true, keys)
-	if len(secure.requests) != 2 || secure.url("/") != "https://localhost:8443/" {
-		t.Errorf("got %d requests to %s, want 2 to https://localhost:8443/", len(secure.requests), secure.url("/"))
+	if len(secure.requests) != 2 || secure.url() != "https://localhost:8443/" {
+		t.Errorf("got %d requests to %s, want 2 to https://localhost:8443/", len(secure.requests), secure.url())
 	}
 	for i, request := range secure.requests {
 		header, body, _ := strings.Cut(request, "\r\n\r\n")
@@ -58,8 +58,8 @@ func TestValidateTarget(t *testing.T) {
 			t.Errorf("body (-want +got):\n%s", diff)
 		}
 	}
-	if plain := l.validateTarget("127.0.0.1:8080", false, keys); plain.url("/x") != "http://127.0.0.1:8080/x" {
-		t.Errorf("without TLS: got %s", plain.url("/x"))
+	if plain := l.validateTarget("127.0.0.1:8080", false, keys); plain.url() != "http://127.0.0.1:8080/" {
+		t.Errorf("without TLS: got %s", plain.url())
 	}
 }
 

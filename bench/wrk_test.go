@@ -16,14 +16,14 @@ RESULT {"requests":%d,"microseconds":2000000,"bytes":8198400,"refused":%d,"broke
 
 func TestParseWrk(t *testing.T) {
 	got, err := parseWrk(fmt.Sprintf(wrkText, 50000, 0, 0, 0))
-	want := sample{Requests: 50000, Elapsed: 2 * time.Second, P50: 533 * time.Microsecond, P99: 1587 * time.Microsecond, bytes: 8198400}
+	want := sample{Requests: 50000, Microseconds: 2e6, P50: 533, P99: 1587, Bytes: 8198400}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	if rate := got.rate(); rate != 25000 {
 		t.Errorf("rate: got %v, want 25000", rate)
 	}
-	got.CPU = time.Second
+	got.cpu = time.Second
 	if cost := got.cost(); cost != 20 {
 		t.Errorf("cost: got %v µs, want 20", cost)
 	}
@@ -55,7 +55,7 @@ func TestCheckBytes(t *testing.T) {
 		"equal": {100 * 200, true}, "cut": {100*200 + 3*200, true}, "digits": {100 * 203, true},
 		"unknown": {0, true}, "shorter": {100 * 150, false}, "longer": {100 * 230, false},
 	} {
-		err := checkBytes(sample{Requests: 100, bytes: c.bytes}, 200, 4)
+		err := checkBytes(sample{Requests: 100, Bytes: c.bytes}, 200, 4)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: got %v, want accepted: %v", name, err, c.ok)
 		}
