@@ -40,7 +40,7 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := checkLogs(ctx, nil); err != nil {
+	if _, err := checkLogs(ctx, nil, false); err != nil {
 		return err
 	}
 	a.serve(mod.(*App), ctx.Slogger())

@@ -53,8 +53,9 @@ const (
 // user_name, key_id, key_name, plan_id, plan_name, limit, used, remaining, reset.
 // `{http.auth.user.id}`, and user_id in the access log, is the id of the user.
 //
-// Each log that gets entries of the HTTP app needs the encoder `limitkeeper`, which removes the keys. A config with
-// another encoder is refused.
+// No key gets into a log. With an access log, error routes, `keep_key` or the level DEBUG, each log that gets entries of the HTTP app
+// needs the encoder `limitkeeper`, which removes keys: a config with another encoder is refused. In other configs the gateway itself answers
+// and logs failures of the handlers behind it.
 type Gateway struct {
 	// The account of the accepted keys. It may be created later; until then every key is unknown.
 	// Default: `default`.
@@ -111,6 +112,7 @@ type Gateway struct {
 
 	app          *App
 	log          *zap.Logger
+	logsAreClean bool // each log has a [LogEncoder]
 	counters     gatewayCounters
 	cost         costOption
 	costs        []costOption                 // of the other meters, sorted by name
@@ -147,7 +149,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		g.OnStoreError = onStoreErrorDeny
 	}
 	g.headers = headerFamilies[g.Headers]
-	if err := checkLogs(ctx, g.Keys); err != nil {
+	if g.logsAreClean, err = checkLogs(ctx, g.Keys, g.KeepKey); err != nil {
 		return err
 	}
 	g.app.warnOfRoutes(ctx)
@@ -324,7 +326,26 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	lw := v.wrap(w)
 	defer lw.add() // for a handler that writes nothing
-	return next.ServeHTTP(lw, r)
+	err := next.ServeHTTP(lw, r)
+	if err == nil || g.logsAreClean {
+		return err
+	}
+	g.answerFailure(lw, r, err, time.Since(start))
+	return nil
+}
+
+// answerFailure answers and logs the failure of a handler as Caddy does without error routes, without the header fields of the request:
+// Caddy logs those that it got, with the key.
+func (g *Gateway) answerFailure(w http.ResponseWriter, r *http.Request, err error, took time.Duration) {
+	status := http.StatusInternalServerError
+	if failed, ok := errors.AsType[caddyhttp.HandlerError](err); ok && failed.StatusCode > 0 {
+		status = failed.StatusCode
+	}
+	if status >= http.StatusInternalServerError {
+		g.log.Error("a handler has failed", zap.String("error", core.MaskSecrets(err.Error())), zap.Int("status", status), zap.Duration("duration", took),
+			zap.String("method", r.Method), zap.String("host", r.Host), zap.String("path", core.MaskSecrets(r.URL.Path)))
+	}
+	w.WriteHeader(status)
 }
 
 // strip removes secret, the used key value, and other key values from a request. With observe, a secret that

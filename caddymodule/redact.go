@@ -28,8 +28,8 @@ func init() { caddy.RegisterModule(new(LogEncoder)) }
 // redacted replaces credentials in logs, as in Caddy's own logs.
 const redacted = "REDACTED"
 
-// LogEncoder writes log entries without keys. Every log that gets entries of the HTTP app needs it:
-// `format limitkeeper` in the Caddyfile.
+// LogEncoder writes log entries without keys: `format limitkeeper` in the Caddyfile. A server with an access log, error routes or the level
+// DEBUG needs it in every log that gets entries of the HTTP app, and so does `keep_key`.
 //
 // Keys at the places where a gateway looks for them become REDACTED. Secrets elsewhere are masked if they
 // have the form of a key of Limitkeeper.
@@ -124,14 +124,17 @@ func (e *LogEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*
 	return line, nil
 }
 
-var errLogsKeys = errors.New("API keys would appear in the logs: each log that gets entries of http needs the format limitkeeper. " +
-	"Put a block log with the line \"format limitkeeper\" into the global options, and the line into the block of each other log")
+var errLogsKeys = errors.New("API keys would appear in the logs: with an access log, handle_errors, keep_key or the level DEBUG, each log that gets " +
+	"entries of http needs the format limitkeeper. Put a block log with the line \"format limitkeeper\" into the global options, and the line into the block " +
+	"of each other log")
 
-// checkLogs returns an error if a log that gets entries of the HTTP app has another encoder than [LogEncoder]. It adds the
-// sources to the places that the encoders redact.
-func checkLogs(ctx caddy.Context, sources []KeySource) error {
-	if _, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); !ok {
-		return nil // not in an HTTP server: nothing logs its requests
+// checkLogs reports whether each log that gets entries of the HTTP app has a [LogEncoder]. It returns an error if another log would get keys.
+// Without an access log, error routes and the level DEBUG, the HTTP app logs requests only when a handler fails: then the gateway answers and
+// logs failures of later handlers itself. It adds the sources to the places that the encoders redact.
+func checkLogs(ctx caddy.Context, sources []KeySource, keepKey bool) (all bool, err error) {
+	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return true, nil // not in an HTTP server: nothing logs its requests
 	}
 	logSources.add(sources)
 	others := 0
@@ -142,11 +145,15 @@ func checkLogs(ctx caddy.Context, sources []KeySource) error {
 		return nil
 	}
 	// Each log adds the field to a clone of its encoder. Nothing is written.
-	ctx.Logger(new(caddyhttp.App)).With(zap.Inline(zapcore.ObjectMarshalerFunc(look)))
-	if others > 0 {
-		return errLogsKeys
+	log := ctx.Logger(new(caddyhttp.App))
+	log.With(zap.Inline(zapcore.ObjectMarshalerFunc(look)))
+	if others == 0 {
+		return true, nil
 	}
-	return nil
+	if srv.Logs != nil || srv.Errors != nil && len(srv.Errors.Routes) > 0 || keepKey || log.Core().Enabled(zapcore.DebugLevel) {
+		return false, errLogsKeys
+	}
+	return false, nil
 }
 
 // logSources are the places of keys of all gateways since the start of the process. Caddy opens the logs of a config before

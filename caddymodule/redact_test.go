@@ -146,6 +146,42 @@ func TestRedactOrRefuse(t *testing.T) {
 	}
 }
 
+// A config without an access log needs no format: the failure of a handler is answered and logged without the request's key.
+func TestLogsOfShortConfig(t *testing.T) {
+	s := newServer(t)
+	short := strings.NewReplacer("\t\tlog\n", "", "format limitkeeper", "", "level DEBUG", "")
+	config := func(site string) string {
+		return short.Replace(s.Config("store memory", site))
+	}
+	site := "limitkeeper {\nkey header X-Strange\nkey query api_key\n}\nhandle /gone {\nreverse_proxy 127.0.0.1:1\n}\nhandle /missing {\nerror 404\n}\nlimitkeeper_api\nrespond ok"
+	s.Port = caddytest.FreePort(t)
+	s.Must(s.Load(config(site)))
+	ten := s.Tenant("default", 1000)
+	for path, want := range map[string]int{"/gone": 502, "/gone?api_key=" + ten.Secret: 502, "/missing": 404, "/": 200, "/" + ten.Secret: 200} {
+		if got := s.Get(path, "X-Strange: "+ten.Secret).StatusCode; got != want {
+			t.Errorf("%.10s: got %d, want %d", path, got, want)
+		}
+	}
+	s.WaitLog("a handler has failed", 2)
+	log := s.Logged()
+	if strings.Contains(log, ten.Secret) || strings.Contains(log, "http.log.error") {
+		t.Errorf("the log has the key or the request: %s", log)
+	}
+	if !strings.Contains(log, "connection refused") || !strings.Contains(log, `"status":502`) {
+		t.Errorf("the log does not say what has failed: %s", log)
+	}
+	for name, other := range map[string]string{
+		"an access log": strings.Replace(config(site), "limitkeeper {\nkey", "log\nlimitkeeper {\nkey", 1),
+		"error routes":  config(site + "\nhandle_errors {\nrespond sorry\n}"),
+		"keep_key":      config(strings.Replace(site, "limitkeeper {\n", "limitkeeper {\nkeep_key\n", 1)),
+		"level DEBUG":   strings.Replace(config(site), "log {", "log {\nlevel DEBUG", 1),
+	} {
+		if err := s.Load(other); err == nil || !strings.Contains(err.Error(), "API keys would appear in the logs") {
+			t.Errorf("%s: got %v, want an error about the logs", name, err)
+		}
+	}
+}
+
 // The encoder changes only secrets in log entries, also in fields that a logger adds to each entry.
 func TestLogEncoder(t *testing.T) {
 	const secret = "lk_user_abcdefgh"

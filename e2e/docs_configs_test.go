@@ -58,9 +58,6 @@ func startDocumented(t *testing.T, code string) *site {
 	if !strings.HasPrefix(code, "{") {
 		code = "{\n}\n" + code
 	}
-	if !strings.Contains(code, "format limitkeeper") {
-		code = "{\n\tlog {\n\t\tformat limitkeeper\n\t}\n" + strings.TrimPrefix(code, "{\n")
-	}
 	options := "{\n\tadmin localhost:" + s.admin + "\n\tpersist_config off\n\tlimitkeeper {\n\t\tstore badger data\n\t\taccount default {\n\t\t\tkey {env.LIMITKEEPER_KEY}\n\t\t}\n\t}\n"
 	writeFile(t, s.config, options+strings.TrimPrefix(code, "{\n"))
 

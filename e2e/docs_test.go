@@ -113,9 +113,6 @@ func validConfig(t *testing.T, language, code string) string {
 	} else if !strings.HasPrefix(code, "{") && !strings.HasPrefix(code, "http") && !strings.Contains(code, ".com {") { // a snippet of a site
 		code = ":8080 {\n" + code + "}\n"
 	}
-	if language != "json" && !strings.HasPrefix(code, "{") { // without the options of the whole config
-		code = "{\n\tlog {\n\t\tformat limitkeeper\n\t}\n}\n" + code
-	}
 	path := filepath.Join(dir, name)
 	writeFile(t, path, code)
 	args := []string{"validate", "--config", path}
