@@ -57,7 +57,7 @@ func TestCacheForgetUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if n := c.size.Len(); n > keys/2 {
+	if n := c.Len(); n > keys/2 {
 		t.Errorf("%d values cached, want at most %d", n, keys/2)
 	}
 }
@@ -68,20 +68,18 @@ func TestCacheRemembersOnce(t *testing.T) {
 	s := &source{}
 	c := newTestCache(s, time.Now)
 	const k = 1
-	hash := c.hash(k)
-	sh := &c.shards[hash%cacheShards]
+	at := c.shardOf(k)
+	sh := &c.shards[at]
 	v := int64(7)
 	for range 2 {
-		if _, err := c.add(sh, hash, k, &v, nil, sh.epoch.Load()); err != nil {
-			t.Fatal(err)
-		}
+		c.add(at, k, &v, sh.epoch.Load())
 	}
-	if n := c.size.Len(); n != 1 {
+	if n := c.Len(); n != 1 {
 		t.Errorf("%d values cached, want 1", n)
 	}
-	sh.forget(hash, k)
-	if s, _ := sh.lookup(hash, k); s != nil {
-		t.Errorf("cached after forget: %v", s.Value)
+	c.forget(k)
+	if v, _ := sh.lookup(k, time.Now); v != nil || c.Len() != 0 {
+		t.Errorf("cached after forget: %v, and %d values", v, c.Len())
 	}
 }
 
@@ -121,7 +119,7 @@ func TestCacheUnderAFlood(t *testing.T) {
 	for i := range c.shards {
 		absent += c.shards[i].absent.Len()
 	}
-	if n := c.size.Len(); n != known || absent > maxAbsent {
+	if n := c.Len(); n != known || absent > maxAbsent {
 		t.Errorf("%d values and %d unknown keys cached, want %d and at most %d", n, absent, known, maxAbsent)
 	}
 }
@@ -132,8 +130,8 @@ func TestCacheOfOne(t *testing.T) {
 	c := newCache(1, time.Now, nil, errAbsent, strconv.Itoa, s.load)
 	for k := range 1000 {
 		_, _ = c.get(t.Context(), k)
-		if _, err := c.get(t.Context(), k); err != nil || s.loads.Load() != int64(k+1) || c.size.Len() != 1 {
-			t.Fatalf("get(%d): %v, %d loads, %d cached", k, err, s.loads.Load(), c.size.Len())
+		if _, err := c.get(t.Context(), k); err != nil || s.loads.Load() != int64(k+1) || c.Len() != 1 {
+			t.Fatalf("get(%d): %v, %d loads, %d cached", k, err, s.loads.Load(), c.Len())
 		}
 	}
 }

@@ -139,11 +139,11 @@ func TestCacheHoldsNoErrorsAndIsBounded(t *testing.T) {
 			t.Fatalf("get(%d) = %v, %v", k, v, err)
 		}
 	}
-	if n := c.size.Len(); n != 10 {
+	if n := c.Len(); n != 10 {
 		t.Errorf("%d values cached, want 10", n)
 	}
 	c.resize(3)
-	if n := c.size.Len(); n != 3 {
+	if n := c.Len(); n != 3 {
 		t.Errorf("%d values cached after the resize, want 3", n)
 	}
 }

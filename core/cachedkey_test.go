@@ -35,8 +35,8 @@ func TestRefEndsWithAChange(t *testing.T) {
 		}
 	}
 
-	if _, err := c.get(t.Context(), 2); err != nil || c.size.Len() != 1 { // evicts 1
-		t.Fatal(err, c.size.Len())
+	if _, err := c.get(t.Context(), 2); err != nil || c.Len() != 1 { // evicts 1
+		t.Fatal(err, c.Len())
 	}
 	if v, _ := l.get(c); v == nil || *v != s.value.Load() {
 		t.Errorf("the reference to an evicted value: %v, want the value", v)
@@ -51,7 +51,7 @@ func TestRefEndsWithAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := change()
-	l.set(c, early, false)
+	l.set(c, 1, early, false)
 	if v, _ := l.get(c); v != nil {
 		t.Errorf("set to %d from before the change", *v)
 	}
@@ -70,7 +70,7 @@ func TestRefFlag(t *testing.T) {
 	}
 	for _, want := range []bool{true, false, true} {
 		var r cacheRef[int, int64]
-		r.set(c, e, want)
+		r.set(c, 1, e, want)
 		if v, got := r.get(c); v == nil || got != want {
 			t.Errorf("got %v, flag %v, want a value, flag %v", v, got, want)
 		}

@@ -169,6 +169,9 @@ func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
 	return s.accountThrottle.Admit(k.AccountID, now)
 }
 
+// ThrottleLimit returns how many requests of an owner's key Admit admits in any window, 0 for no bound, and the window.
+func (s *Service) ThrottleLimit() (int, time.Duration) { return s.throttle.Limit() }
+
 // CountRefusal counts a request that Admit refused. At most once a minute for each owner's key
 // it returns the refusals since the last report, including this one; otherwise 0.
 func (s *Service) CountRefusal(k *OwnerKey) (report int64) {
@@ -214,7 +217,7 @@ func (s *Service) Stats() Stats {
 	return Stats{
 		CacheHits:   s.hits.sum(),
 		CacheMisses: s.keys.misses.Load() + s.users.misses.Load() + s.plans.misses.Load(),
-		CachedKeys:  s.keys.size.Len(),
+		CachedKeys:  s.keys.Len(),
 
 		CacheEvictions: s.keys.evictions.Load() + s.users.evictions.Load() + s.plans.evictions.Load(),
 		Throttled:      s.throttle.refused.Load(),

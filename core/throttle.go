@@ -65,6 +65,13 @@ func NewThrottle(limit int, window time.Duration, now time.Time) *Throttle {
 // minSweep is the number of logs above which idle logs are dropped.
 const minSweep = 1024
 
+// Limit returns the bound, 0 for none, and the window.
+func (t *Throttle) Limit() (int, time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.limit, t.window
+}
+
 // SetLimit changes the bound. If limit or window differ, the throttle forgets all requests.
 func (t *Throttle) SetLimit(limit int, window time.Duration) {
 	t.mu.Lock()

@@ -285,26 +285,26 @@ func (s *Service) identify(ctx context.Context, d *pendingDecision, secret strin
 
 // resolve returns the key with the digest and its user, and whether the user is disabled.
 func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest) (*cachedKey, *cachedUser, bool, error) {
-	slot, err := s.keys.find(ctx, digest, &d.hits)
+	k, err := s.keys.find(ctx, digest, &d.hits)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	k := &slot.Value
 	if u, anchored := k.user.get(s.users); u != nil {
 		d.hits++
 		d.anchored = anchored
 		return k, u, false, nil
 	}
-	user, err := s.users.find(ctx, userRef{k.AccountID, k.UserID}, &d.hits)
+	ref := userRef{k.AccountID, k.UserID}
+	u, err := s.users.find(ctx, ref, &d.hits)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	if user.Value.Disabled {
-		return k, &user.Value, true, nil
+	if u.Disabled {
+		return k, u, true, nil
 	}
-	d.anchored = len(user.Value.Anchors) > 0
-	k.user.set(s.users, user, d.anchored)
-	return k, &user.Value, false, nil
+	d.anchored = len(u.Anchors) > 0
+	k.user.set(s.users, ref, u, d.anchored)
+	return k, u, false, nil
 }
 
 // consume counts the request under the plan of the key, or of its user.

@@ -10,7 +10,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/internal/cachetable"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
 )
 
 // DefaultCounterCache is the default number of counters in memory: one for each key in core's key

@@ -1,22 +1,10 @@
-// Package cachetable is the part that the caches for decisions share: a hash table that finds an
-// entry without a lock, and evicts an entry that was not used lately. core has caches of keys,
-// users, plans and owner's keys over it, and storage/badgerstore a counter cache. Each cache divides its
-// entries into 256 shards, and has a table and a lock for each shard. The caches choose the shard
-// and use the lock in ways of their own: badgerstore locks the shards of two counters at once, and
-// core counts the invalidations of a shard.
+// Package cachetable is the table of the counter cache: a hash table that finds an entry without a lock, and evicts an
+// entry that was not used lately. The cache divides its counters into shards, and has a table and a lock for each shard.
 //
-// golang-lru would do the same. Measured with BenchmarkDecide of bench/store on 2 CPUs, a million
-// keys in random order and 64 callers, as the median CPU time of a decision:
-//
-//	this table for keys, pointers from keys to counters    4.88 µs
-//	simplelru of golang-lru in shards for keys             5.52 µs
-//	simplelru in shards for counters                       7.10 µs
-//	simplelru in shards for keys and counters              7.92 µs
-//
-// In a second run, pointers took 3.76 µs, and this table for keys and counters 3.95 µs: the pointers
-// were not worth their code. Nearly all of that time waits for memory. A look-up here reads one
-// cache line of the table and the entry, and writes nothing. An LRU list writes to four entries at
-// every hit.
+// golang-lru would do the same. A decision of BenchmarkDecide in bench/store, with 2 CPUs, 64 callers and a million keys in
+// random order, takes 4.88 µs of CPU time with this table, and 7.10 µs with simplelru of golang-lru. Nearly all of that
+// time waits for memory. A look-up here reads one cache line of the table and the entry, and writes nothing. An LRU list
+// writes to four entries at every hit.
 package cachetable
 
 import (
@@ -37,9 +25,6 @@ type Entry[K comparable, V any] struct {
 func NewEntry[K comparable, V any](hash uint64, k K, v V) *Entry[K, V] {
 	return &Entry[K, V]{hash: hash, Key: k, Value: v}
 }
-
-// Hash returns the hash of the key.
-func (e *Entry[K, V]) Hash() uint64 { return e.hash }
 
 // MarkUsed keeps the entry from being evicted next. It needs no lock. It writes only if the mark is
 // not set, so that CPUs can share the cache line of a busy entry.
@@ -164,14 +149,6 @@ func (t *Table[K, V]) Remove(hash uint64, k K) bool {
 		}
 	}
 	return false
-}
-
-// Clear removes all entries, and returns how many there were.
-func (t *Table[K, V]) Clear() int {
-	n := t.n
-	t.n, t.hand = 0, 0
-	t.buckets.Store(nil)
-	return n
 }
 
 // removeAt empties a bucket. It moves up the entries behind it whose probe sequence passes the gap,
