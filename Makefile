@@ -70,13 +70,21 @@ cover: ## coverage of all packages by all tests
 bench: ## measures Limitkeeper beside other programs; see docs/benchmarks.md
 	bench/run
 
-tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint ## the tools, built from the versions in tools/go.mod
+# Generators of clients, with which the tests check openapi.yaml. orval 7.13 is the last one for the Node.js of Debian.
+GENERATORS := adminapi/testdata/generators
+
+tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint $(GENERATORS)/node_modules ## the tools, in the versions of tools/go.mod and package-lock.json
 
 bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
 
+$(GENERATORS)/node_modules: $(GENERATORS)/package-lock.json
+	cd $(GENERATORS) && npm ci
+	@touch $@
+
 # The programs that tests run, each with its package of Debian.
-PROGRAMS := curl:curl jq:jq redis-server:redis-server chromium:chromium systemd-analyze:systemd zip:zip promtool:prometheus strace:strace /usr/sbin/nginx:nginx
+PROGRAMS := curl:curl jq:jq redis-server:redis-server chromium:chromium systemd-analyze:systemd zip:zip promtool:prometheus strace:strace /usr/sbin/nginx:nginx \
+	node:nodejs npm:npm
 
 deps: ## programs that the tests run and that are not Go
 	@missing=; \

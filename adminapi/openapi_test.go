@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -91,6 +92,24 @@ func TestServesContract(t *testing.T) {
 	}
 	if got, want := doc.Paths.Len(), a.contract.doc.Paths.Len(); got != want {
 		t.Errorf("paths: got %d, want %d", got, want)
+	}
+}
+
+// The served contract states the configured service_rate_limit.
+func TestContractStatesThrottle(t *testing.T) {
+	a := newAPI(t)
+	for _, tt := range []struct {
+		tunables core.Tunables
+		want     string
+	}{
+		{core.DefaultTunables(), "Per owner's key at most 1000 requests are served in any 60 seconds,"},
+		{core.Tunables{ThrottleLimit: 25, ThrottleWindow: 1500 * time.Millisecond}, "Per owner's key at most 25 requests are served in any 1.5 seconds,"},
+		{core.Tunables{}, "The requests of an owner's key have no limit."},
+	} {
+		a.svc.Tune(tt.tunables)
+		if doc := a.do("GET", prefix+"/openapi.yaml", nil).want(http.StatusOK); !strings.Contains(string(doc.body), "- "+tt.want) {
+			t.Errorf("openapi.yaml does not say %q", tt.want)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package adminapi
 
 import (
-	_ "embed"
 	"maps"
 	"net/http"
 	"slices"
@@ -155,14 +154,4 @@ func (e *endpoint) serve(c *call) error {
 		return err
 	}
 	return rt.handle(c)
-}
-
-//go:embed openapi.yaml
-var openapi []byte
-
-// openAPI answers with openapi.yaml.
-func openAPI(c *call) error {
-	c.w.Header().Set("Content-Type", "application/yaml")
-	_, _ = c.w.Write(openapi) // the client may have disconnected
-	return nil
 }
