@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,27 +164,20 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		}
 		have, err = s.storedFormat(ctx) // another process may have written it first
 	}
-	switch {
-	case err != nil:
-		return err
-	case slices.Contains(earlierFormats, have):
-		if err := s.do(ctx, s.client.B().Set().Key(s.o.registry().key("format")).Value(format).Build()).Error(); err != nil {
-			return fmt.Errorf("upgrade of the data under %s: %w", s.o.Prefix, err)
-		}
-		time.Sleep(upgradePause)
-		return nil
-	case have != format:
-		return s.formatError(have)
+	if err == nil && have != format {
+		err = s.formatError(have)
 	}
-	return nil
+	return err
 }
-
-// upgradePause is how long an upgrade waits until the running nodes of the earlier version have noticed the format.
-const upgradePause = 2 * markEvery
 
 // formatError is the error for data of another format.
 func (s *Store) formatError(have string) error {
-	return fmt.Errorf("the data under %s was written by another version of Limitkeeper: its format is %q, this version supports %q; run the version that wrote it, or a later one", s.o.Prefix, have, format)
+	if !strings.HasPrefix(have, "v") {
+		return fmt.Errorf("the data under %s was written by a build before the first release: its format is %q, this version supports %q; choose another prefix or database",
+			s.o.Prefix, have, format)
+	}
+	return fmt.Errorf("the data under %s was written by a later version of Limitkeeper: its format is %q, this version supports %q; run the later version",
+		s.o.Prefix, have, format)
 }
 
 // noteFormat makes the store refuse every call while the data has another format: a node of a later version has upgraded the

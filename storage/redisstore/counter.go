@@ -20,7 +20,6 @@ const maxUsed = core.MaxLimit
 // The form of a counter, its byte 64: see shared.lua.
 const (
 	formMoving = 1 << iota
-	formTallies
 	formWide
 	formMeters
 )
@@ -45,35 +44,14 @@ func decodeCounter(b string) (c core.Counter, err error) {
 		size, r = 7, record.NewReader([]byte(b[counterSize:]))
 		c.At = int64(r.Uint(5))
 	}
-	if form&formTallies == 0 {
-		decodeWindows(r, &c)
-	} else {
-		for p := range c.Requests {
-			c.Requests[p] = int64(r.Uint(size))
-		}
-		c.Today = int64(r.Uint(size))
+	for p := range c.Requests {
+		c.Requests[p] = int64(r.Uint(size))
 	}
+	c.Today = int64(r.Uint(size))
 	if last.Failed() || r.Failed() || form&formWide != 0 && !r.Ended() || form&formWide == 0 && len(b) != counterSize {
 		return core.Counter{}, record.ErrDamaged
 	}
 	return c, nil
-}
-
-// decodeWindows decodes the usage of an earlier version: the days on which the windows of a day, a week, a month and a
-// year start, and the usage of each. A minute and an hour begin with 0, and the lifetime with the usage of the year.
-func decodeWindows(r *record.Reader, c *core.Counter) {
-	var starts [core.Year + 1]int64
-	for p := range starts {
-		starts[p] = int64(r.Uint(3)) * day
-		c.At = max(c.At, starts[p])
-	}
-	since := core.Anchors(nil).Since(time.Unix(c.At, 0))
-	for p, start := range starts {
-		if used := int64(r.Uint(7)); start == since[p] {
-			c.Requests[p] = used
-		}
-	}
-	c.Requests[core.Lifetime], c.Today = c.Requests[core.Year], c.Requests[core.Day]
 }
 
 // isMoving reports whether a counter is frozen because its key moves to another user.
@@ -88,7 +66,7 @@ func encodeCounter(c *core.Counter, moves uint8) string {
 	if !c.LastUsedAt.IsZero() {
 		s, ns = c.LastUsedAt.Unix(), int64(c.LastUsedAt.Nanosecond())
 	}
-	form, usage := byte(formTallies), append(c.Requests[:], c.Today)
+	form, usage := byte(0), append(c.Requests[:], c.Today)
 	if c.At != s || slices.Max(usage) > maxNarrow {
 		form |= formWide
 	}

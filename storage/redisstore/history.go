@@ -111,8 +111,7 @@ const (
 // markOf returns the first byte of the entry of a denied request.
 func markOf(r core.Reason) byte { return byte(max(0, slices.Index(core.Reasons(), r)) + 1) }
 
-// encodeEntry appends an entry without its head (HEAD in shared.lua). Versions before adjustments read an adjustment as
-// two costs.
+// encodeEntry appends an entry without its head (HEAD in shared.lua).
 func encodeEntry(b []byte, e *core.Entry) []byte {
 	b = binary.AppendUvarint(b, uint64(e.UserID))
 	b = binary.AppendUvarint(b, uint64(e.Cost))
@@ -181,11 +180,10 @@ func decodeEntry(b string) (e core.Entry, err error) {
 	return e, nil
 }
 
-// digestOfID returns the stored form of a request id: a zero byte and 16 bytes of its SHA-256. Earlier
-// versions have stored ids as they are. None starts with a zero byte.
+// digestOfID returns the stored form of a request id: the first 16 bytes of its SHA-256.
 func digestOfID(id string) string {
 	sum := sha256.Sum256([]byte(id))
-	return "\x00" + string(sum[:16])
+	return string(sum[:16])
 }
 
 // encodeTerms encodes the terms and the anchors of a request, for the answer that a repeated request gets.
@@ -204,15 +202,12 @@ func encodeTerms(c *core.Consumption) []byte {
 	return b
 }
 
-// decodeTerms decodes terms and anchors. Terms of an earlier version have one limit, and are the rest of the record.
+// decodeTerms decodes terms and anchors.
 func decodeTerms(r *record.Reader, c *core.Consumption) {
 	c.Period, c.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
 	c.PlanID, c.PlanName = r.Text(), r.Text()
 	if c.Period > core.Lifetime {
 		r.Fail()
-	}
-	if r.Failed() || r.Ended() {
-		return
 	}
 	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
 		c.Further = append(c.Further, core.Limit{Meter: r.Text(), Period: core.Period(r.Uvarint()), Max: int64(r.Uvarint())})

@@ -108,8 +108,7 @@ func TestWorstRequests(t *testing.T) {
 	}
 }
 
-// A history without a stored size, written by an earlier version or moved with its key, is cut to its
-// bound at the next entry.
+// A history without a stored size, such as one that moved with its key, is cut to its bound at the next entry.
 func TestHistoryOfUnknownSize(t *testing.T) {
 	c := newCustomer(t)
 	entry := core.Entry{At: time.Now(), KeyID: c.key.ID, UserID: c.user, Endpoint: "/" + strings.Repeat("x", 2000), Method: "GET"}
@@ -128,22 +127,5 @@ func TestHistoryOfUnknownSize(t *testing.T) {
 		if n := c.memory(t, history); n > maxHistoryBytes {
 			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
 		}
-	}
-}
-
-// A request id that an earlier version has stored as plain text is still recognized. A failure means that
-// a request that is repeated across an upgrade counts twice.
-func TestRequestIDOfEarlierVersion(t *testing.T) {
-	c := newCustomer(t)
-	c.send(t, 0, 1)
-	renamed := c.server.Do(t, "EVAL", `local all = redis.call('HGETALL', KEYS[1])
-		redis.call('DEL', KEYS[1])
-		redis.call('HSET', KEYS[1], ARGV[1], all[2])
-		return #all[1]`, "1", c.name("i:1"), largestRequest(c.secret, 0).RequestID)
-	if renamed != "17" {
-		t.Errorf("an id is stored in %s bytes, want 17, however long it is", renamed)
-	}
-	if d, err := c.Validate(t.Context(), c.account, largestRequest(c.secret, 0)); err != nil || !d.Repeated {
-		t.Errorf("Validate: got repeated %v, %v, want the first answer again", d.Repeated, err)
 	}
 }

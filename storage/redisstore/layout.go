@@ -51,19 +51,9 @@ import (
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is the version of this layout, stored in {registry}format. A store of an earlier format is upgraded: its
-// counters, entries and answers can be read. A process of an earlier version that still runs would misread a new
-// counter, or delete a user and leave its external id taken. From format 4 on, each process reads the format once a second,
-// and refuses every call when it is another one. Processes that support formats 1 to 3 only do not: stop them first. After an
-// upgrade, processes of earlier versions refuse to start.
-const format = "5"
-
-// earlierFormats are the formats that are upgraded.
-var earlierFormats = []string{
-	"2", // counters have windows with starts of their own
-	"3", // users have no external ids
-	"4", // a process saves no before images for a snapshot
-}
+// format is format 1 of this layout, stored in {registry}format. Builds before the first release wrote numbers without v. Each
+// process reads the format at the start and once a second, and refuses every call when it is another one.
+const format = "v1"
 
 // keySlot is the prefix and hash tag of the keys of one slot.
 type keySlot string

@@ -22,8 +22,8 @@ const (
 	outcomeOverRate
 )
 
-// answered begins a stored answer, in place of the usage in an answer of an earlier version.
-const answered = 1 << 54
+// unreachable is a limit that no usage reaches: a power of two, which a Lua number represents exactly.
+const unreachable = 1 << 54
 
 // Flags in a request to consume.lua.
 const (
@@ -70,7 +70,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, 
 	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
 	if c.RequestID != "" {
 		keys = append(keys, n.requestIDs(ids), n.earlierRequestIDs(ids))
-		args = append(args, digestOfID(c.RequestID), string(encodeTerms(c)), c.RequestID)
+		args = append(args, digestOfID(c.RequestID), string(encodeTerms(c)))
 	}
 	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
 	if err != nil {
@@ -127,9 +127,9 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	return both[:n], both[n:]
 }
 
-// appendLimit appends a limit. A limit that no usage reaches is a power of two, which a Lua number represents exactly.
+// appendLimit appends a limit.
 func appendLimit(b []byte, limit int64) []byte {
-	return record.AppendUint(b, 7, uint64(min(max(0, limit), answered)))
+	return record.AppendUint(b, 7, uint64(min(max(0, limit), unreachable)))
 }
 
 // appendAdjustment appends an adjustment: set, period from 1, sign, the value without its sign, and the meter.
@@ -190,14 +190,8 @@ func decodeResult(c *core.Consumption, r *record.Reader, reason core.Reason) cor
 // decodeRepeated decodes a stored first answer.
 func decodeRepeated(r *record.Reader) (v core.ConsumeResult, err error) {
 	first := core.Consumption{Cost: 1}
-	if used := r.Uint(7); used == answered {
-		decodeTerms(r, &first)
-		v = decodeResult(&first, r, "")
-	} else { // of an earlier version
-		start := time.Unix(int64(r.Uint(3))*day, 0)
-		decodeTerms(r, &first)
-		v = first.Result("", start, []int64{int64(used)})
-	}
+	decodeTerms(r, &first)
+	v = decodeResult(&first, r, "")
 	v.FirstTerms = &first.Terms
 	if r.Failed() {
 		err = record.ErrDamaged

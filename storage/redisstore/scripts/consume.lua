@@ -12,8 +12,7 @@
 --       4 request ids of the key, a hash  5 request ids of the day before; only with a request id
 -- ARGV  1 the request, packed  2 Seq of the key, or u for an adjustment without a key
 --       3 the entry for the histories, marked as allowed, with the reason of a refusal, or as an adjustment
---       4 digest of the request id  5 terms for the reply to a repeat  6 the request id as plain text,
---         which earlier versions stored; only with a request id
+--       4 digest of the request id  5 terms for the reply to a repeat; only with a request id
 --
 -- Returns REPLY: outcome, the second that the windows contain, the usage in the period of the primary limit, then the
 -- usage of each further limit (7 bytes), then with outcome 4 the milliseconds until there is a token (5 bytes). One string
@@ -39,12 +38,9 @@ local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'a', 'z')
 local user, key, userDay = fields[1], fields[2], fields[3]
 if not user or not key or string.byte(key, 64) % 2 == 1 then return struct.pack(REPLY, 3, 0, 0) end
 
--- A repeated request gets its first answer: its time, ANSWERED, the terms, and the reply without the outcome. An
--- answer of an earlier version has its time, the usage, the day on which the window starts, and the terms.
-local ANSWERED = 18014398509481984 -- 2^54, more than any usage
+-- A repeated request gets its first answer: its time, the terms, and the reply without the outcome.
 if ARGV[4] then
 	local answer = redis.call('HGET', KEYS[4], ARGV[4]) or redis.call('HGET', KEYS[5], ARGV[4])
-		or redis.call('HGET', KEYS[4], ARGV[6]) or redis.call('HGET', KEYS[5], ARGV[6])
 	if answer then
 		local asec, ansec, rest = struct.unpack('>I5I4', answer)
 		asec = asec + 86400
@@ -85,17 +81,13 @@ for i = 1, shared and not adjusts and 2 or 1 do
 	local form = string.byte(counter, 64)
 	local csec, cnsec = struct.unpack('>I5I4', counter, 41)
 	local now, d, w, m, y, mi, h, l, t = csec
-	if form % 8 >= 4 then
+	if form % 4 >= 2 then
 		now, d, w, m, y, mi, h, l, t = struct.unpack(WIDE, counter, wide_at)
-	elseif form % 4 >= 2 then
-		d, w, m, y, mi, h, l, t = struct.unpack(NARROW, counter)
 	else
-		local sd, sw, sm, sy
-		sd, sw, sm, sy, d, w, m, y = struct.unpack(WINDOWS, counter)
-		now, mi, h, l, t = math.max(csec, 86400 * math.max(sd, sw, sm, sy)), 0, 0, y, d
+		d, w, m, y, mi, h, l, t = struct.unpack(NARROW, counter)
 	end
 	local meters = nil -- the tallies by name, in the order of the periods
-	local has = form % 16 >= 8
+	local has = form >= 4
 	if has and (costs or adjusts or sec > now) then
 		meters = {}
 		local packed, pos = redis.call('HGET', KEYS[1], 'm' .. field) or '', 1
@@ -222,16 +214,16 @@ for i = 1, shared and not adjusts and 2 or 1 do
 		end
 		redis.call('HSET', KEYS[1], 'm' .. field, packed)
 	end
-	local metered = (has or meters) and 8 or 0
+	local metered = (has or meters) and 4 or 0
 	if now == csec and math.max(d, w, m, y, mi, h, l, t) < 1099511627776 then
 		counter = struct.pack('>I5I5I5I5I5I5I5I5I5I4c14I1', d, w, m, y, mi, h, l, t, csec, cnsec,
-			string.sub(counter, denials_at, 63), 2 + metered)
+			string.sub(counter, denials_at, 63), metered)
 	else
 		local min = math.min
 		d, w, m, y = min(d, MOST), min(w, MOST), min(m, MOST), min(y, MOST)
 		mi, h, l, t = min(mi, MOST), min(h, MOST), min(l, MOST), min(t, MOST)
 		counter = string.rep('\0', 40) .. struct.pack('>I5I4', csec, cnsec)
-			.. string.sub(counter, denials_at, 63) .. string.char(6 + metered) .. struct.pack(WIDE, now, d, w, m, y, mi, h, l, t)
+			.. string.sub(counter, denials_at, 63) .. string.char(2 + metered) .. struct.pack(WIDE, now, d, w, m, y, mi, h, l, t)
 	end
 	if isUser then user = counter else key = counter end
 end
@@ -279,7 +271,7 @@ if allowed and ARGV[4] then
 		began = now
 		key = string.sub(key, 1, began_at - 1) .. struct.pack('>I4', began) .. string.sub(key, began_at + 4)
 	end
-	redis.call('HSET', KEYS[4], ARGV[4], struct.pack('>I5I4I7', sec, nsec, ANSWERED) .. ARGV[5] .. string.sub(reply, 2))
+	redis.call('HSET', KEYS[4], ARGV[4], struct.pack('>I5I4', sec, nsec) .. ARGV[5] .. string.sub(reply, 2))
 	if began ~= was or redis.call('HLEN', KEYS[4]) == 1 then redis.call('PEXPIRE', KEYS[4], 49 * 3600000) end
 end
 

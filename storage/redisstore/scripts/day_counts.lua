@@ -9,8 +9,7 @@ local MOST = 9007199254740991 -- 2^53 - 1: the largest exact integer of a Lua nu
 -- DAY_COUNT: date, number.
 local DAY_COUNT = '>I3I7'
 
--- RECORDED follows the DAY_COUNT of denials of a key: how many of these denials are in its history.
--- Earlier versions lack it.
+-- RECORDED follows the DAY_COUNT of denials of a key: how many of these denials are in its history. An import sets none.
 local RECORDED, recorded_at = '>I2', 11
 
 -- The numbers of a day. A counter holds the allowed requests of its day: ALLOWED for a key, SHARED_ALLOWED

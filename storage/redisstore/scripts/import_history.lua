@@ -12,7 +12,7 @@
 
 local field, cap = ARGV[1], tonumber(ARGV[3])
 local counter, user, snapshot = unpack(redis.call('HMGET', KEYS[1], field, 'u', 'z'))
-if not counter or not user or field ~= 'u' and string.byte(counter, 64) == 1 then return 0 end
+if not counter or not user or field ~= 'u' and string.byte(counter, 64) % 2 == 1 then return 0 end
 
 if snapshot then
 	saveImages(snapshot, 'u', field)

@@ -15,12 +15,10 @@ if not counter then return 0 end
 local snapshot = redis.call('HGET', KEYS[1], 'z')
 if snapshot then saveImages(snapshot, field) end
 local form, day, used = string.byte(counter, 64), 0, 0
-if form % 8 >= 4 then
+if form % 4 >= 2 then
 	day, used = math.floor(struct.unpack('>I5', counter, wide_at) / 86400), struct.unpack('>I7', counter, wide_at + 54)
-elseif form % 4 >= 2 then
-	day, used = math.floor(struct.unpack('>I5', counter, last_at) / 86400), struct.unpack('>I5', counter, 36)
 else
-	day, used = struct.unpack('>I3', counter), struct.unpack('>I7', counter, 13)
+	day, used = math.floor(struct.unpack('>I5', counter, last_at) / 86400), struct.unpack('>I5', counter, 36)
 end
 if used > 0 and day ~= tonumber(ARGV[4]) then
 	addDay(struct.pack(DAY_COUNT, day, used), 0, day + 1, field, field == 'u' and SHARED_ALLOWED or ALLOWED)

@@ -15,9 +15,8 @@
 --   63      1  key: number of moves, modulo 256
 --   64      1  the form: the sum of
 --              1  key: frozen by a move
---              2  in this form; without it the counter is of an earlier version: WINDOWS in place of the usage
---              4  WIDE follows, in place of the usage
---              8  other meters are in the field m and the Seq of the key, or mu
+--              2  WIDE follows, in place of the usage
+--              4  other meters are in the field m and the Seq of the key, or mu
 --   65     61  only if WIDE: the second that all windows contain, and the usage
 --
 -- All windows contain the second of the last use, or the second in WIDE. NARROW is the usage while each number is
@@ -26,7 +25,6 @@
 -- DENIALS has the fields that change with a denial. LAST has the fields of a key from the last use on, LATEST
 -- the latest entry of a user.
 local NARROW, WIDE, wide_at = '>I5I5I5I5I5I5I5I5', '>I5I7I7I7I7I7I7I7I7', 65
-local WINDOWS = '>I3I3I3I3I7I7I7I7' -- days on which the windows start; usage in a day, week, month and year
 local DENIALS, denials_at, began_at = '>I4I4I1', 50, 59
 local LAST, last_at = '>I5I4I4I4I1I4', 41
 local LATEST, latest_at = '>I5I4', 54
