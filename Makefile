@@ -41,7 +41,7 @@ PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	DeleteUserInterrupted|DenialsPerDay|FailedCloseThenPowerCut|FlippedBytes|$\
 	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill|KilledReplacingCopy|$\
 	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|$\
-	PowerCut.*|Rebuild.*|RedisInstant|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
+	PowerCut.*|Rebuild.*|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
 	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|VerifyBlocks|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))

@@ -237,38 +237,18 @@ type Numbers struct {
 	Key  int64 `json:"key"`
 }
 
-// AccountReader has the methods of an [Importer] that read all data of one account. Each method is documented there. Filters have
-// their zero value.
-type AccountReader interface {
-	Account(ctx context.Context, id string) (*Account, error)
-	LastNumbers(ctx context.Context, account string) (Numbers, error)
-	OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error)
-	Access(ctx context.Context, account string) (*Access, error)
-	Plans(ctx context.Context, account string, p Page) ([]*Plan, int, error)
-	Users(ctx context.Context, account string, f UserFilter, p Page) ([]*User, int, error)
-	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
-	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
-	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
-	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
-}
-
-// AccountSnapshot is an account as it was at one instant. If it has a write or a decision, it has all writes and decisions that
-// were answered before that one began.
-//
-// Read Users, Plans, Keys and OwnerKeys from the first page on, one page after the other. Their totals are 0. Only Counters,
-// CounterDays and History are safe for concurrent use. If the store has lost a part of the snapshot, a method that would read this
-// part returns an error.
-type AccountSnapshot interface {
-	AccountReader
-	// Close ends the snapshot and removes what the store keeps for it.
-	Close()
-}
-
-// SnapshotStore is implemented by an [Importer] that other processes may use during an export.
-type SnapshotStore interface {
-	// SnapshotAccount returns a snapshot of an account. Its instant is between the call and the return. The caller must close it.
-	// It returns an error while the account has another snapshot.
-	SnapshotAccount(ctx context.Context, account string) (AccountSnapshot, error)
+// LiveStore is an [Importer] that other processes may change during an export.
+type LiveStore interface {
+	Importer
+	// UsersAfter returns at most n users whose ID is larger than id, sorted by ID. Each page begins behind the last user of the page
+	// before, so a user that stays is on exactly one page, whatever is created or deleted meanwhile.
+	UsersAfter(ctx context.Context, account string, id int64, n int) ([]*User, error)
+	// PlansAfter is UsersAfter for plans and their Seq.
+	PlansAfter(ctx context.Context, account string, seq int64, n int) ([]*Plan, error)
+	// KeysAfter is UsersAfter for keys and their Seq.
+	KeysAfter(ctx context.Context, account string, seq int64, n int) ([]*Key, error)
+	// CountersWithDays returns what Counters and CounterDays return for each id. A counter and its days are of one instant.
+	CountersWithDays(ctx context.Context, ids []CounterID) ([]Counter, [][]CounterDay, error)
 }
 
 // CappedHistory is implemented by a [Store] that may drop entries before their retention ends. It drops the

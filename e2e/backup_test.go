@@ -21,9 +21,8 @@ const keptEntries = 10_000
 // smallQuota is the quota of the key that has denials.
 const smallQuota = 50
 
-// A backup that is made under load has each answer that a client got before it, and nothing that no client asked for. Counters
-// and histories are of the same instant. The
-// server is killed during a second backup, which then leaves no file. A store that is restored from the first backup goes
+// A backup that is made under load has each answer that a client got before it, and nothing that no client asked for. On Badger
+// counters and histories are of the same instant; on Redis a history is read after its counter. The server is killed during a second backup, which then leaves no file. A store that is restored from the first backup goes
 // on counting. When this fails, a restore loses counted requests, or counts requests that nobody sent.
 func TestBackup(t *testing.T) {
 	for _, tt := range []struct {
@@ -101,9 +100,12 @@ func testBackup(t *testing.T, store string) {
 			t.Errorf("key %d: %d used; want at least the %d answered before the backup, at most the %d sent until its end and the quota %d",
 				i, used, before[i], after[i], k.quota)
 		}
-		kept := min(used, keptEntries-(after[i]-used)) // later entries may have pushed out earlier ones
-		if entries < kept || k.quota > smallQuota && entries > used {
-			t.Errorf("key %d: %d used and %d entries, want as many entries, and denials only for the quota of %d", i, used, entries, smallQuota)
+		kept, most := min(used, keptEntries-(after[i]-used)), used // later entries may have pushed out earlier ones
+		if strings.HasPrefix(store, "redis") {
+			most = after[i]
+		}
+		if entries < kept || k.quota > smallQuota && entries > most {
+			t.Errorf("key %d: %d used and %d entries, want as many entries, up to %d, and denials only for the quota of %d", i, used, entries, most, smallQuota)
 		}
 		status, b, err := to.send(http.MethodGet, "/x", nil, map[string]string{"X-API-Key": k.secret})
 		if err != nil || (status == 200) != (used < k.quota) {

@@ -24,9 +24,10 @@ import (
 
 const backupHelp = `
 Writes all accounts with their owner's keys, sign-in data, plans, users, keys, counters,
-days and histories to FILE, as of one instant. The server goes on serving. FILE is
-compressed if its name ends in .gz or .zst. It replaces an earlier FILE when it is
-complete. The file has no secrets, only digests of them.
+days and histories to FILE. The server goes on serving. The file is as of one instant;
+on Redis each counter has an instant of its own. FILE is compressed if its name ends in
+.gz or .zst. It replaces an earlier FILE when it is complete. The file has no secrets,
+only digests of them.
 ` + archiveHelp
 
 const exportHelp = `
@@ -232,7 +233,7 @@ func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 	}
 	return stream(func(w io.Writer) error {
 		out := &begunWriter{Writer: w}
-		err := exportInstant(r.Context(), s, out, o)
+		err := exportServing(r.Context(), s, out, o)
 		if err != nil && out.begun {
 			return archive.WriteError(w, err)
 		}
@@ -251,8 +252,8 @@ func (w *begunWriter) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// exportInstant exports a store that serves: an embedded store as of one instant, and each account on Redis as of one instant.
-func exportInstant(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (err error) {
+// exportServing exports a store that serves: an embedded store as of one instant.
+func exportServing(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (err error) {
 	if b, ok := s.(*badgerstore.Store); ok {
 		snapshot, failed := b.Snapshot(ctx)
 		if failed != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"slices"
 	"time"
@@ -19,8 +20,8 @@ type ExportOptions struct {
 	Source    string    // the program and store, for the header
 	Progress  func(Progress)
 
-	serving         bool // other processes may change the store during the export
-	page, entryPage int  // resources and entries on a page; small in tests
+	page, entryPage int // resources and entries on a page; small in tests
+	held            int // records that an account may hold back; small in tests
 }
 
 // Progress says how far a pass over an archive has come.
@@ -34,15 +35,15 @@ type Progress struct {
 const (
 	defaultPage      = 250
 	defaultEntryPage = 1000
+	defaultHeld      = 20_000 // about 20 MB
 )
 
 // Export writes an archive of a store. The same store gives the same lines, but for the header. Export writes nothing and
 // returns [IncompleteError] for accounts whose import has not finished: an archive without them is no backup of the store.
 //
-// Each account of a [core.SnapshotStore] is as of one instant, also while the store is in use. Give Export a snapshot of any
-// other store that is in use.
+// A [core.LiveStore] may be in use: each counter with its days, and each history, is as of one instant of its own. A resource that
+// exists during the whole call is in the archive, which can be imported. Give Export a snapshot of any other store that is in use.
 func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) (Counts, error) {
-	o.serving = true
 	err := checkComplete(ctx, s, o)
 	if err != nil {
 		return nil, err
@@ -60,13 +61,17 @@ func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) 
 // exportTo gives the records of a store to a sink.
 func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) error {
 	o.page, o.entryPage = cmp.Or(o.page, defaultPage), cmp.Or(o.entryPage, defaultEntryPage)
+	o.held = cmp.Or(o.held, defaultHeld)
 	e := &export{s: s, cap: capOf(s), o: o, to: to}
+	if s, ok := s.(core.LiveStore); ok {
+		e.live = &live{LiveStore: s, earlier: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+	}
 	if o.Account != "" {
 		a, err := s.AccountByName(ctx, o.Account)
 		if err != nil {
 			return fmt.Errorf("account %q: %w", o.Account, err)
 		}
-		return e.snapshot(ctx, s, a)
+		return e.account(ctx, a)
 	}
 	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) },
 		func(as []*core.Account) error {
@@ -74,30 +79,12 @@ func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) er
 				if a.Incomplete() { // the import has begun after checkComplete
 					continue
 				}
-				if err := e.snapshot(ctx, s, a); err != nil {
+				if err := e.account(ctx, a); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
-}
-
-// snapshot exports an account from a snapshot of it, if other processes may change the store.
-func (e *export) snapshot(ctx context.Context, s core.Importer, a *core.Account) error {
-	of, ok := s.(core.SnapshotStore)
-	if !ok || !e.o.serving {
-		return e.account(ctx, a)
-	}
-	snapshot, err := of.SnapshotAccount(ctx, a.ID)
-	if err != nil {
-		return err
-	}
-	defer snapshot.Close()
-	if a, err = snapshot.Account(ctx, a.ID); err != nil {
-		return err
-	}
-	e.s = snapshot
-	return e.account(ctx, a)
 }
 
 // checkComplete returns [IncompleteError] if the import of an account to export has not finished.
@@ -117,8 +104,9 @@ func checkComplete(ctx context.Context, s core.Importer, o ExportOptions) error 
 
 // export is the state of an export.
 type export struct {
-	s       core.AccountReader
-	cap     int // maximum number of entries of a history, 0 for no bound
+	s       core.Importer
+	live    *live // nil for a store that stays as it is
+	cap     int   // maximum number of entries of a history, 0 for no bound
 	o       ExportOptions
 	to      Sink
 	records int64
@@ -158,23 +146,32 @@ func portable(a core.Account) core.Account {
 // account exports an account with its records.
 func (e *export) account(ctx context.Context, a *core.Account) error {
 	e.name = a.Name
+	if err := e.wholeResources(ctx, a); err != nil {
+		return err
+	}
+	if err := e.usage(ctx, a.ID); err != nil || e.o.NoHistory {
+		return err
+	}
+	return e.events(ctx, a.ID)
+}
+
+// resources exports an account with its resources.
+func (e *export) resources(ctx context.Context, a *core.Account) error {
 	e.users, e.keys = map[int64]core.Anchors{}, map[string]core.Anchors{}
 	last, err := e.s.LastNumbers(ctx, a.ID)
 	if err != nil {
 		return err
 	}
+	e.live.begin(last)
 	if err := e.record(ctx, KindAccount, &Account{portable(*a), last}); err != nil {
 		return err
 	}
-	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.putPlans, e.putUsers, e.putKeys, e.usage} {
+	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.putPlans, e.putUsers, e.putKeys} {
 		if err := section(ctx, a.ID); err != nil {
 			return err
 		}
 	}
-	if e.o.NoHistory {
-		return nil
-	}
-	return e.events(ctx, a.ID)
+	return nil
 }
 
 func (e *export) ownerKeys(ctx context.Context, account string) error {
@@ -198,9 +195,9 @@ func (e *export) access(ctx context.Context, account string) error {
 }
 
 func (e *export) putPlans(ctx context.Context, account string) error {
-	l := func(p core.Page) ([]*core.Plan, int, error) { return e.s.Plans(ctx, account, p) }
-	return eachOf(ctx, e.o.page, l, func(plans []*core.Plan) error {
+	return e.eachPlans(ctx, account, func(plans []*core.Plan) error {
 		for _, p := range plans {
+			e.live.addPlan(p)
 			if err := e.record(ctx, KindPlan, p); err != nil {
 				return err
 			}
@@ -210,8 +207,11 @@ func (e *export) putPlans(ctx context.Context, account string) error {
 }
 
 func (e *export) putUsers(ctx context.Context, account string) error {
-	return eachOf(ctx, e.o.page, e.usersOf(ctx, account), func(users []*core.User) error {
+	return e.eachUsers(ctx, account, func(users []*core.User) error {
 		for _, u := range users {
+			if err := e.live.addUser(u); err != nil {
+				return err
+			}
 			if len(u.Anchors) > 0 {
 				e.users[u.ID] = u.Anchors
 			}
@@ -223,13 +223,14 @@ func (e *export) putUsers(ctx context.Context, account string) error {
 	})
 }
 
-func (e *export) usersOf(ctx context.Context, account string) list[*core.User] {
-	return func(p core.Page) ([]*core.User, int, error) { return e.s.Users(ctx, account, core.UserFilter{}, p) }
-}
-
 func (e *export) putKeys(ctx context.Context, account string) error {
-	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), func(keys []*core.Key) error {
+	return e.eachKeys(ctx, account, func(keys []*core.Key) error {
 		for _, k := range keys {
+			if added, err := e.live.addKey(k); err != nil {
+				return err
+			} else if !added {
+				continue
+			}
 			if anchors := e.users[k.UserID]; anchors != nil {
 				e.keys[k.ID] = anchors
 			}
@@ -241,22 +242,10 @@ func (e *export) putKeys(ctx context.Context, account string) error {
 	})
 }
 
-func (e *export) keysOf(ctx context.Context, account string) list[*core.Key] {
-	return func(p core.Page) ([]*core.Key, int, error) { return e.s.Keys(ctx, account, core.KeyFilter{}, p) }
-}
-
 // usage exports the counters of the users, and then of the keys, each followed by its days.
 func (e *export) usage(ctx context.Context, account string) error {
 	return e.eachOwner(ctx, account, func(ids []core.CounterID, anchors []core.Anchors) error {
-		counters, err := e.s.Counters(ctx, ids)
-		if err != nil {
-			return err
-		}
-		days := make([][]core.CounterDay, len(ids))
-		err = parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
-			days[i], err = e.s.CounterDays(ctx, ids[i])
-			return err
-		})
+		counters, days, err := e.countersWithDays(ctx, ids)
 		if err != nil {
 			return err
 		}
@@ -274,6 +263,22 @@ func (e *export) usage(ctx context.Context, account string) error {
 		}
 		return nil
 	})
+}
+
+func (e *export) countersWithDays(ctx context.Context, ids []core.CounterID) ([]core.Counter, [][]core.CounterDay, error) {
+	if e.live != nil {
+		return e.live.CountersWithDays(ctx, ids)
+	}
+	counters, err := e.s.Counters(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	days := make([][]core.CounterDay, len(ids))
+	err = parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
+		days[i], err = e.s.CounterDays(ctx, ids[i])
+		return err
+	})
+	return counters, days, err
 }
 
 // events exports the histories of the users, and then of the keys, the oldest entry first.
@@ -301,7 +306,7 @@ func (e *export) histories(ctx context.Context, ids []core.CounterID) error {
 			return err
 		case totals[i] <= len(pages[i]):
 			err = e.entries(ctx, id, pages[i])
-		case e.cap > 0: // the oldest entries may be dropped meanwhile, also from a snapshot
+		case e.cap > 0: // new entries may come, and the oldest may be dropped, meanwhile
 			pages[i], _, err = e.s.History(ctx, id, e.o.Since, core.Page{Number: 1, Size: e.cap})
 			if err == nil {
 				err = e.entries(ctx, id, pages[i])
@@ -348,18 +353,22 @@ func (e *export) eachOwner(ctx context.Context, account string, fn func(ids []co
 		}
 		return fn(ids, anchors)
 	}
-	err := eachOf(ctx, e.o.page, e.usersOf(ctx, account), func(users []*core.User) error {
+	err := e.eachUsers(ctx, account, func(users []*core.User) error {
 		for _, u := range users {
-			ids, anchors = append(ids, core.CounterID{Account: account, UserID: u.ID}), append(anchors, e.users[u.ID])
+			if e.live.hasUser(u) {
+				ids, anchors = append(ids, core.CounterID{Account: account, UserID: u.ID}), append(anchors, e.users[u.ID])
+			}
 		}
 		return flush()
 	})
 	if err != nil {
 		return err
 	}
-	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), func(keys []*core.Key) error {
+	return e.eachKeys(ctx, account, func(keys []*core.Key) error {
 		for _, k := range keys {
-			ids, anchors = append(ids, core.CounterID{Account: account, KeyID: k.ID}), append(anchors, e.keys[k.ID])
+			if e.live.hasKey(k) {
+				ids, anchors = append(ids, core.CounterID{Account: account, KeyID: k.ID}), append(anchors, e.keys[k.ID])
+			}
 		}
 		return flush()
 	})
@@ -371,28 +380,4 @@ func capOf(s core.Store) int {
 		return max(0, c.HistoryCap())
 	}
 	return 0
-}
-
-// list returns a page of a list, and the total of it.
-type list[T any] func(core.Page) ([]T, int, error)
-
-// eachOf calls fn with the pages of a list.
-func eachOf[T any](ctx context.Context, size int, l list[*T], fn func([]*T) error) error {
-	for p := (core.Page{Number: 1, Size: size}); ; p.Number++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		items, _, err := l(p)
-		if err != nil {
-			return err
-		}
-		if len(items) > 0 {
-			if err := fn(items); err != nil {
-				return err
-			}
-		}
-		if len(items) < size {
-			return nil
-		}
-	}
 }

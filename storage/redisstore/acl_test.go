@@ -106,25 +106,6 @@ func TestLeastRightsBehindSentinel(t *testing.T) {
 	}
 }
 
-// exerciseSnapshot makes a snapshot, changes and deletes something, and reads the snapshot.
-func exerciseSnapshot(t *testing.T, w *world) {
-	t.Helper()
-	snapshot, err := w.s.SnapshotAccount(t.Context(), w.account)
-	if err != nil {
-		t.Fatalf("SnapshotAccount: %v", err)
-	}
-	defer snapshot.Close()
-	if _, err := w.s.Consume(t.Context(), consumption(&w.keys[3], "", true)); err != nil {
-		t.Errorf("Consume: %v", err)
-	}
-	if err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteUser(w.keys[3].UserID) }); err != nil {
-		t.Errorf("DeleteUser: %v", err)
-	}
-	if err := readSnapshot(t.Context(), snapshot, w); err != nil {
-		t.Errorf("the snapshot: %v", err)
-	}
-}
-
 // exerciseExpiry runs the commands that exerciseStore does not: imports, and the expiry of request ids and
 // entries.
 func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key)) {
@@ -172,7 +153,6 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 		s.SetHistoryCap(1000)
 		dayLater(k)
 	}
-	exerciseSnapshot(t, w)
 	name := "mail@example.com"
 	err = s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		u, err := tx.User(k.UserID)

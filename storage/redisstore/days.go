@@ -130,7 +130,7 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 	shared := func(d *core.CounterDay) { add(d.Date, d.Shared) }
 	read := s.readDays
 	if first == last {
-		read = func(ctx context.Context, locs []location) ([]dayMap, []int, error) {
+		read = func(ctx context.Context, locs []location) ([]counterDays, []int, error) {
 			return s.readDay(ctx, locs, first)
 		}
 	}
@@ -152,9 +152,17 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 	return list, nil
 }
 
+// counterDays are the days of a user or key, and its counter.
+type counterDays struct {
+	dayMap
+	counter         core.Counter // without other meters if a single day was read
+	notMoving       bool         // the counter exists, and is not about to move
+	allowed, latest core.Date    // date in the counter, and the latest date in all fields
+}
+
 // dayReader returns the days at the locations. missing are the indexes of counters that do not exist or
 // are about to move.
-type dayReader func(context.Context, []location) (all []dayMap, missing []int, err error)
+type dayReader func(context.Context, []location) (all []counterDays, missing []int, err error)
 
 // eachDayInIndex calls fn with the days of all users or keys in an index, in no order and never
 // concurrently.
@@ -172,12 +180,12 @@ func (s *Store) eachDayInIndex(ctx context.Context, index string, counter func(i
 
 // eachDay calls fn with the days of some users or keys, in no order.
 func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dayReader, fn func(*core.CounterDay)) error {
-	all, err := readLocated(ctx, s, ids, func(locs []location) ([]dayMap, []int, error) { return read(ctx, locs) })
+	all, err := readLocated(ctx, s, ids, func(locs []location) ([]counterDays, []int, error) { return read(ctx, locs) })
 	if err != nil {
 		return err
 	}
-	for _, days := range all {
-		for _, d := range days {
+	for _, c := range all {
+		for _, d := range c.dayMap {
 			fn(d)
 		}
 	}
@@ -185,12 +193,12 @@ func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dayReade
 }
 
 // readDays is a dayReader for all days.
-func (s *Store) readDays(ctx context.Context, locs []location) (all []dayMap, missing []int, err error) {
+func (s *Store) readDays(ctx context.Context, locs []location) (all []counterDays, missing []int, err error) {
 	return s.readDaysAt(ctx, locs, existing(locs))
 }
 
-// readDaysAt reads the days at some of the locations, given as indexes. The others stay nil.
-func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (all []dayMap, missing []int, err error) {
+// readDaysAt reads the days at some of the locations, given as indexes. The others stay empty.
+func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (all []counterDays, missing []int, err error) {
 	keys, args := make([][]string, len(which)), make([][]string, len(which))
 	for i, at := range which {
 		p := locs[at]
@@ -198,8 +206,9 @@ func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (a
 		for _, f := range dayFields(p.field) {
 			args[i] = append(args[i], f.name)
 		}
+		args[i] = append(args[i], metersField(p.field))
 	}
-	all = make([]dayMap, len(locs))
+	all = make([]counterDays, len(locs))
 	for i, r := range readDaysScript.readEach(ctx, s, keys, args) {
 		parts, err := r.ToArray()
 		if err != nil {
@@ -207,12 +216,12 @@ func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (a
 		}
 		at := which[i]
 		fields := dayFields(locs[at].field)
-		over, _ := text(parts[len(fields)])
-		days, c, err := decodeDays(fields, parts, over)
-		if err != nil {
+		meters, _ := text(parts[len(fields)])
+		over, _ := text(parts[len(fields)+1])
+		if all[at], err = decodeDays(fields, parts, meters, over); err != nil {
 			return nil, nil, err
 		}
-		if all[at] = days; !c.notMoving {
+		if !all[at].notMoving {
 			missing = append(missing, at)
 		}
 	}
@@ -221,7 +230,7 @@ func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (a
 
 // readDay is a dayReader for one day. It reads past days only for counters whose latest day is another
 // one.
-func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (all []dayMap, missing []int, err error) {
+func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (all []counterDays, missing []int, err error) {
 	which := existing(locs)
 	cmds := make([]rueidis.Completed, len(which))
 	for i, at := range which {
@@ -231,7 +240,7 @@ func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (al
 		}
 		cmds[i] = cmd.Build()
 	}
-	all = make([]dayMap, len(locs))
+	all = make([]counterDays, len(locs))
 	var earlier []int
 	for i, r := range s.doMany(ctx, cmds) {
 		parts, err := r.ToArray()
@@ -239,16 +248,16 @@ func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (al
 			return nil, nil, unavailable(err)
 		}
 		at := which[i]
-		days, c, err := decodeDays(dayFields(locs[at].field), parts, "")
+		c, err := decodeDays(dayFields(locs[at].field), parts, "", "")
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case c.allowed != day || c.latest != day:
 			earlier = append(earlier, at)
 		case !c.notMoving:
-			all[at], missing = days, append(missing, at)
+			all[at], missing = c, append(missing, at)
 		default:
-			all[at] = days
+			all[at] = c
 		}
 	}
 	if len(earlier) == 0 {
@@ -264,17 +273,11 @@ func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (al
 	return all, append(missing, moreMissing...), nil
 }
 
-// dayCounter describes the counter that decodeDays has decoded.
-type dayCounter struct {
-	notMoving       bool      // the counter exists, and is not about to move
-	allowed, latest core.Date // date in the counter, and the latest date in all fields
-}
-
-// decodeDays decodes the latest days from fields, and the past days.
-func decodeDays(fields []dayField, parts []rueidis.RedisMessage, over string) (days dayMap, c dayCounter, err error) {
-	days = dayMap{}
-	if err := days.addPast(over); err != nil {
-		return nil, c, err
+// decodeDays decodes the counter and the latest days from fields, and the past days.
+func decodeDays(fields []dayField, parts []rueidis.RedisMessage, meters, over string) (c counterDays, err error) {
+	c.dayMap = dayMap{}
+	if err := c.addPast(over); err != nil {
+		return c, err
 	}
 	for i, f := range fields {
 		b, ok := text(parts[i])
@@ -283,33 +286,45 @@ func decodeDays(fields []dayField, parts []rueidis.RedisMessage, over string) (d
 		}
 		var t core.WindowUsage
 		if i == 0 {
-			var counter core.Counter
-			counter, err = decodeCounter(b)
-			t = counter.Day()
+			c.counter, err = decodeWithMeters(b, meters)
+			t = c.counter.Day()
 			c.notMoving, c.allowed = err == nil && !isMoving(b), t.Date()
 		} else {
 			t, err = decodeDayCount(b)
 		}
 		if err != nil {
-			return nil, c, err
+			return c, err
 		}
-		days.addCurrent(f.number, t)
+		c.addCurrent(f.number, t)
 		c.latest = max(c.latest, t.Date())
 	}
-	return days, c, nil
+	return c, nil
 }
 
 // CounterDays implements [core.Importer].
-func (s *Store) CounterDays(ctx context.Context, id core.CounterID) (list []core.CounterDay, err error) {
-	if err := s.begin(); err != nil {
-		return nil, err
-	}
-	defer s.end()
-	all, err := readLocated(ctx, s, []core.CounterID{id}, func(locs []location) ([]dayMap, []int, error) { return s.readDays(ctx, locs) })
+func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.CounterDay, error) {
+	_, days, err := s.CountersWithDays(ctx, []core.CounterID{id})
 	if err != nil {
 		return nil, err
 	}
-	return all[0].list(), nil
+	return days[0], nil
+}
+
+// CountersWithDays implements [core.LiveStore]: one script reads a counter and its days.
+func (s *Store) CountersWithDays(ctx context.Context, ids []core.CounterID) ([]core.Counter, [][]core.CounterDay, error) {
+	if err := s.begin(); err != nil {
+		return nil, nil, err
+	}
+	defer s.end()
+	all, err := readLocated(ctx, s, ids, func(locs []location) ([]counterDays, []int, error) { return s.readDays(ctx, locs) })
+	if err != nil {
+		return nil, nil, err
+	}
+	counters, days := make([]core.Counter, len(ids)), make([][]core.CounterDay, len(ids))
+	for i, c := range all {
+		counters[i], days[i] = c.counter, c.list()
+	}
+	return counters, days, nil
 }
 
 // list returns the days with traffic, oldest first.

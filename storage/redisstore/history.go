@@ -71,21 +71,14 @@ func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p
 	if at.field == "" {
 		return nil, 0, nil
 	}
-	return s.readHistoryOf(ctx, at, since, p, nil, nil)
-}
-
-// readHistoryOf runs read_history.lua with more keys and arguments.
-func (s *Store) readHistoryOf(ctx context.Context, at location, since time.Time, p core.Page, moreKeys, moreArgs []string) ([]core.Entry, int, error) {
 	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
 	seconds, nanoseconds := max(0, since.Unix()), 0
 	if since.Unix() >= 0 {
 		nanoseconds = since.Nanosecond()
 	}
-	keys := append([]string{at.slot.counters(), at.slot.history(at.field)}, moreKeys...)
-	args := append([]string{strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size),
-		latenessField(at.field)}, moreArgs...)
-	all, err := readHistoryScript.read(calls, s, keys, args).ToArray()
+	all, err := readHistoryScript.read(calls, s, []string{at.slot.counters(), at.slot.history(at.field)}, []string{
+		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), latenessField(at.field)}).ToArray()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}

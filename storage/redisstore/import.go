@@ -47,7 +47,7 @@ func (s *Store) importHistory(ctx context.Context, id core.CounterID, entries []
 		b = record.AppendUint(b, 4, hourOf(e.At.Add(retention)))
 		args = append(args, string(encodeEntry(b, e)))
 	}
-	return s.setAt(ctx, id, at, importHistoryScript, []string{at.slot.counters(), at.slot.history(at.field), at.slot.pastDays(at.field)}, args)
+	return s.setAt(ctx, id, at, importHistoryScript, []string{at.slot.counters(), at.slot.history(at.field)}, args)
 }
 
 // SetCounters implements [core.Importer].
@@ -111,7 +111,7 @@ func (s *Store) ensureCounter(ctx context.Context, id core.CounterID, at locatio
 }
 
 var (
-	_ core.Importer      = (*Store)(nil)
+	_ core.LiveStore     = (*Store)(nil)
 	_ core.CappedHistory = (*Store)(nil)
 )
 

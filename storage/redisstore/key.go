@@ -85,11 +85,22 @@ func (s *Store) Keys(ctx context.Context, account string, f core.KeyFilter, p co
 	if err != nil {
 		return nil, 0, err
 	}
-	page := make([]*core.Key, len(records))
+	return keysOf(records), total, nil
+}
+
+// KeysAfter implements [core.LiveStore].
+func (s *Store) KeysAfter(ctx context.Context, account string, seq int64, n int) ([]*core.Key, error) {
+	of := s.o.account(account)
+	records, err := listAfter[keyRecord](ctx, s, of.key("keys"), of.key("k:"), seq, n)
+	return keysOf(records), err
+}
+
+func keysOf(records []*keyRecord) []*core.Key {
+	keys := make([]*core.Key, len(records))
 	for i, r := range records {
-		page[i] = r.key()
+		keys[i] = r.key()
 	}
-	return page, total, nil
+	return keys
 }
 
 func (t *tx) key(id string) (*change[keyRecord], error) {

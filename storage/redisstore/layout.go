@@ -20,8 +20,6 @@ import (
 //	{registry}owners:<account>         list: digests of the account's owner's keys in order of creation
 //	{registry}owner-ids:<account>      hash: id of an owner's key to its digest
 //	{registry}access                   hash: id of an account to its sign-in data, JSON
-//	{registry}snapshots                open snapshots of accounts, as in the slot of an account
-//	{registry}before:<account>         before images for the snapshot of an account, as in the slot of an account
 //
 //	{<account>}version                 random, changes with each write to the account
 //	{<account>}last                    hash: largest user ID, plan Seq and key Seq so far
@@ -31,9 +29,6 @@ import (
 //	{<account>}places                  hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids, one for each filter
 //	{<account>}chores                  list: tasks of the outbox (outbox.go)
-//	{<account>}snapshots               the open snapshot: one line (snapshot.go, open_snapshot.lua)
-//	{<account>}before:<account>        hash: before images of records and fields (batch.lua)
-//	{<account>}before:<account>:users  sorted set: ids that have left the index since the instant; also for plans and keys
 //
 //	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
 //
@@ -42,8 +37,6 @@ import (
 //	{<account>/<user>}h  h:<seq>       lists: history of the user and of a key, newest last
 //	{<account>/<user>}i:<seq> j:<seq>  hashes: request ids of a key, current and previous day
 //	{<account>/<user>}x  x:<seq>       tombstones: the user or key was deleted, or the key moved away
-//	{<account>/<user>}z                hash: before images of counters, of the open snapshot in the field z of c
-//	{<account>/<user>}zh  zh:<seq>     histories that were deleted since the instant of the snapshot
 //
 //	{m<n>}mark                         hash that detects lost data on a master (mark.go)
 //	{m<n>}mark:beats                   list: the last times at which a node checked the master
@@ -125,20 +118,6 @@ func (n keySlot) keys(f core.KeyFilter) string {
 	return name
 }
 
-// Keys of a snapshot, in the slot of the account and in that of the registry.
-func (n keySlot) snapshots() string                    { return string(n) + "snapshots" }
-func (n keySlot) before(account string) string         { return string(n) + "before:" + account }
-func (n keySlot) removed(account, index string) string { return n.before(account) + ":" + index }
-
-// snapshotKeys returns the keys of the scripts that open, renew and close the snapshot of an account.
-func (n keySlot) snapshotKeys(account string, indexes ...string) []string {
-	keys := []string{n.snapshots(), n.before(account)}
-	for _, index := range indexes {
-		keys = append(keys, n.removed(account, index))
-	}
-	return keys
-}
-
 // Keys in the slot of a user.
 func (n keySlot) counters() string                      { return string(n) + "c" }
 func (n keySlot) pastDays(field string) string          { return string(n) + withField("t", field) }
@@ -146,8 +125,6 @@ func (n keySlot) history(field string) string           { return string(n) + wit
 func (n keySlot) requestIDs(field string) string        { return string(n) + "i:" + field }
 func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
 func (n keySlot) tombstone(field string) string         { return string(n) + withField("x", field) }
-func (n keySlot) countersBefore() string                { return string(n) + "z" }
-func (n keySlot) deletedHistory(field string) string    { return string(n) + withField("zh", field) }
 
 // dataKeys returns the keys of a user or API key besides the hash of counters.
 func (n keySlot) dataKeys(field string) []string {

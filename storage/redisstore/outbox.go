@@ -166,7 +166,7 @@ func (s *Store) removeTombstone(ctx context.Context, n keySlot, seq int64) error
 // deleteCounter deletes the counter, histories and other data of a key or user, and leaves a tombstone.
 func (s *Store) deleteCounter(ctx context.Context, n keySlot, field string) error {
 	keys := append([]string{n.counters(), n.tombstone(field)}, n.dataKeys(field)...)
-	args := append([]string{tombstoneTTL, field}, counterFields(field)...)
+	args := append([]string{tombstoneTTL}, counterFields(field)...)
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	return unavailable(deleteCounterScript.write(ctx, s, keys, args).Error())

@@ -18,6 +18,12 @@ func (s *Store) Plans(ctx context.Context, account string, p core.Page) ([]*core
 	return list[core.Plan](ctx, s, n.key("plans"), n.key("p:"), p)
 }
 
+// PlansAfter implements [core.LiveStore].
+func (s *Store) PlansAfter(ctx context.Context, account string, seq int64, n int) ([]*core.Plan, error) {
+	of := s.o.account(account)
+	return listAfter[core.Plan](ctx, s, of.key("plans"), of.key("p:"), seq, n)
+}
+
 func (t *tx) plan(id string) (*change[core.Plan], error) {
 	return loadChange(t, t.plans, id, t.slot.plan(id))
 }

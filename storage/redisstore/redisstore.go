@@ -18,8 +18,6 @@
 // version of the account is unchanged (tx.go). Changes that follow in the slots of users are tasks in the
 // outbox of the account: the same batch writes them, and Update or a later caller runs them (outbox.go).
 //
-// A [Snapshot] is an account as of one instant: scripts save each value before they change it (snapshot.go).
-//
 // The package caches no resources. It reports changes by other processes to a [core.Watcher], and how long
 // the watcher may trust its cache (watch.go).
 package redisstore

@@ -51,7 +51,7 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 			}
 			return c.counter(id)
 		}
-		read := func(ctx context.Context, locations []location) ([]dayMap, []int, error) {
+		read := func(ctx context.Context, locations []location) ([]counterDays, []int, error) {
 			return m.s.readDay(ctx, locations, core.DateOf(noon))
 		}
 		if err := m.s.eachDayInIndex(t.Context(), c.index, counter, read, func(d *core.CounterDay) { got += d.Allowed }); err != nil || got != want {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/redis/rueidis"
+
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
@@ -46,6 +48,12 @@ func (s *Store) Users(ctx context.Context, account string, f core.UserFilter, p 
 	return list[core.User](ctx, s, n.users(f), n.key("u:"), p)
 }
 
+// UsersAfter implements [core.LiveStore].
+func (s *Store) UsersAfter(ctx context.Context, account string, id int64, n int) ([]*core.User, error) {
+	of := s.o.account(account)
+	return listAfter[core.User](ctx, s, of.key("users"), of.key("u:"), id, n)
+}
+
 // usersByMember returns the user with an email or external id, if any.
 func (s *Store) usersByMember(ctx context.Context, n keySlot, m uniqueMember, p core.Page) ([]*core.User, int, error) {
 	if err := s.begin(); err != nil {
@@ -86,22 +94,43 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}
-	page := make([]*T, 0, len(all)-1)
-	for _, m := range all[1:] {
-		if m.IsNil() { // the record is missing
+	page, err := decodeRecords[T](all[1:])
+	return page, int(number(all[0])), err
+}
+
+// listAfter returns at most n of the resources in an index that follow a number. records is the key prefix of their records.
+func listAfter[T any](ctx context.Context, s *Store, index, records string, number int64, n int) ([]*T, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	all, err := readAfterScript.read(ctx, s, []string{index}, []string{records, strconv.FormatInt(number, 10), strconv.Itoa(n)}).ToArray()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return decodeRecords[T](all)
+}
+
+// decodeRecords decodes records, and skips missing ones.
+func decodeRecords[T any](all []rueidis.RedisMessage) ([]*T, error) {
+	list := make([]*T, 0, len(all))
+	for _, m := range all {
+		if m.IsNil() {
 			continue
 		}
 		r, err := m.AsBytes()
 		if err != nil {
-			return nil, 0, unavailable(err)
+			return nil, unavailable(err)
 		}
 		item, err := record.Decode[T](r)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		page = append(page, item)
+		list = append(list, item)
 	}
-	return page, int(number(all[0])), nil
+	return list, nil
 }
 
 // user returns the change of a user.

@@ -4,7 +4,6 @@
 -- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day
 --         allowed: the request id, the other meters, the bucket
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
---         with an open snapshot: before images of both counters
 --         a cost of 0, a repeated request: nothing
 --
 -- KEYS  1 hash of counters: u (user) and the Seq of each key; r and u or a Seq: the token bucket of that counter
@@ -34,7 +33,7 @@ local adjusts = mark == ADJUSTMENT
 
 local REPLY = '>I1I5I7'
 
-local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'a', 'z')
+local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'a')
 local user, key, userDay = fields[1], fields[2], fields[3]
 if not user or not key or string.byte(key, 64) % 2 == 1 then return struct.pack(REPLY, 3, 0, 0) end
 
@@ -68,7 +67,6 @@ if ncosts > 0 or nlimits > 0 then
 	end
 end
 local look = cost == 0 and ncosts == 0 and not adjusts
-if fields[4] and not look then saveImages(fields[4], 'u', ARGV[2]) end
 
 -- BUCKET: Unix milliseconds, the units that were missing at that time. See core.Bucket.
 local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000

@@ -2,7 +2,7 @@
 -- caller has read them before they were deleted or moved.
 --
 -- Reads:  both tombstones
--- Writes: the counters that are missing; with an open snapshot: before images
+-- Writes: the counters that are missing
 --
 -- KEYS  1 hash of counters  2 tombstone of the user  3 tombstone of the key
 -- ARGV  1 new counter of the user  2 Seq of the key, '' for none  3 new counter of the key
@@ -10,8 +10,6 @@
 -- Returns 1, or 0 if there is a tombstone.
 
 if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return 0 end
-local snapshot = redis.call('HGET', KEYS[1], 'z')
-if snapshot then saveImages(snapshot, unpack(ARGV[2] == '' and {'u'} or {'u', ARGV[2]})) end
 redis.call('HSETNX', KEYS[1], 'u', ARGV[1])
 if ARGV[2] ~= '' then redis.call('HSETNX', KEYS[1], ARGV[2], ARGV[3]) end
 return 1

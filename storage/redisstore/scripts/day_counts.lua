@@ -2,7 +2,7 @@
 -- which holds the latest day. The numbers of past days are in one string for each key or user.
 --
 -- Reads:  past days, once a day
--- Writes: past days, once a day, and their before image
+-- Writes: past days, once a day
 
 local MOST = 9007199254740991 -- 2^53 - 1: the largest exact integer of a Lua number
 
@@ -28,7 +28,6 @@ local function addDay(count, cost, today, field, number)
 		if n > 0 then
 			local name = string.sub(KEYS[1], 1, -2) .. (field == 'u' and 't' or 't:' .. field)
 			local over, first = redis.call('GET', name) or '', 1
-			if images then redis.call('HSETNX', images, 't' .. field, over) end
 			while first <= #over do
 				local head = struct.unpack('>I4', over, first)
 				if math.floor(head / 32) + KEPT >= today then break end

@@ -1,23 +1,17 @@
 -- Imports entries of one history. It counts nothing.
 --
 -- Reads:  the counter, the counter of the user, the last entries of the history
--- Writes: the history, its lateness and size fields, and the latest entry in the user's counter; with an open snapshot:
---         before images
+-- Writes: the history, its lateness and size fields, and the latest entry in the user's counter
 --
--- KEYS  1 hash of counters  2 history  3 past days
+-- KEYS  1 hash of counters  2 history
 -- ARGV  1 Seq of the key, or u  2 1 to remove the entries before  3 maximum number of entries of the history
 --       4… the entries, oldest first
 --
 -- Returns 1, or 0 without importing if a counter is missing or about to move.
 
 local field, cap = ARGV[1], tonumber(ARGV[3])
-local counter, user, snapshot = unpack(redis.call('HMGET', KEYS[1], field, 'u', 'z'))
+local counter, user = unpack(redis.call('HMGET', KEYS[1], field, 'u'))
 if not counter or not user or field ~= 'u' and string.byte(counter, 64) % 2 == 1 then return 0 end
-
-if snapshot then
-	saveImages(snapshot, 'u', field)
-	if ARGV[2] == '1' then saveDeleted(snapshot, field, KEYS[2], KEYS[3]) end
-end
 
 local late = 'l' .. (field == 'u' and '' or field)
 if ARGV[2] == '1' then

@@ -3,8 +3,7 @@
 -- this move or a later one.
 --
 -- Reads:  both tombstones, the counter, the user's counter
--- Writes: the counter, its fields and data keys, the latest entry in the user's counter; deletes the key's tombstone;
---         with an open snapshot: before images
+-- Writes: the counter, its fields and data keys, the latest entry in the user's counter; deletes the key's tombstone
 --
 -- KEYS  1 hash of counters of the new user  2 tombstone of the user  3 tombstone of the key there
 --       4… data keys of the key: history, past days, request ids
@@ -19,8 +18,6 @@ local move = tonumber(ARGV[2])
 if redis.call('EXISTS', KEYS[2]) > 0 or hasLeft(KEYS[3], move) then return 0 end
 local here = redis.call('HGET', KEYS[1], ARGV[1])
 if here and struct.unpack('>I1', here, 63) == move then return 0 end
-local snapshot = redis.call('HGET', KEYS[1], 'z')
-if snapshot then saveImages(snapshot, 'u', ARGV[1]) end
 for i = 4, #KEYS do -- first, since RESTORE may fail: an older server rejects a DUMP of a newer one
 	local content, lives = ARGV[2 * i + 1], ARGV[2 * i + 2]
 	redis.call('UNLINK', KEYS[i])

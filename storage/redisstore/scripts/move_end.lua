@@ -1,8 +1,7 @@
 -- Last step of a move: deletes the frozen counter and data of a key in the slot of its old user.
 --
 -- Reads:  the counter
--- Writes: deletes the counter, its fields and data keys; writes a tombstone with the number of the move; with an open
---         snapshot: before images
+-- Writes: deletes the counter, its fields and data keys; writes a tombstone with the number of the move
 --
 -- KEYS  1 hash of counters of the old user  2 tombstone of the key there
 --       3… data keys of the key: history, past days, request ids
@@ -15,11 +14,7 @@ local counter = redis.call('HGET', KEYS[1], ARGV[1])
 if not counter then return 0 end
 local moves, leaving = struct.unpack('>I1I1', counter, 63)
 if leaving % 2 == 0 or (moves + 1) % 256 ~= tonumber(ARGV[2]) then return 0 end
-redis.call('HDEL', KEYS[1], '') -- first, since a deletion allows the next writes even if memory is full
-local snapshot = redis.call('HGET', KEYS[1], 'z')
-if snapshot then saveDeleted(snapshot, ARGV[1], KEYS[3], KEYS[4]) end
 redis.call('HDEL', KEYS[1], ARGV[1], 'l' .. ARGV[1], 'd' .. ARGV[1], 'b' .. ARGV[1], 'm' .. ARGV[1], 'r' .. ARGV[1])
 redis.call('UNLINK', unpack(KEYS, 3))
 markLeft(KEYS[2], tonumber(ARGV[2]), ARGV[3])
-forget(snapshot, ARGV[1])
 return 1

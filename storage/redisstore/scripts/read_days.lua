@@ -1,10 +1,10 @@
--- Returns the days of a key or user.
+-- Returns the counter and the days of a key or user.
 --
 -- Reads:  fields of the hash of counters, the past days
 -- Writes: nothing
 --
 -- KEYS  1 hash of counters  2 past days, a string
--- ARGV  1… fields: the counter, then the other day fields
+-- ARGV  1… fields: the counter, the other day fields, the other meters
 --
 -- Returns the fields, then the past days; nil for each that is missing.
 

@@ -2,7 +2,7 @@
 -- entry. It keeps the allowed requests of the replaced counter's day if that is another day.
 --
 -- Reads:  the counter
--- Writes: the counter, its other meters, and past days; with an open snapshot: before images
+-- Writes: the counter, its other meters, and past days
 --
 -- KEYS  1 hash of counters
 -- ARGV  1 Seq of the key, or u  2 the counter  3 its other meters, '' for none  4 its day, 0 for none
@@ -12,8 +12,6 @@
 local field, new = ARGV[1], ARGV[2]
 local counter = redis.call('HGET', KEYS[1], field)
 if not counter then return 0 end
-local snapshot = redis.call('HGET', KEYS[1], 'z')
-if snapshot then saveImages(snapshot, field) end
 local form, day, used = string.byte(counter, 64), 0, 0
 if form % 4 >= 2 then
 	day, used = math.floor(struct.unpack('>I5', counter, wide_at) / 86400), struct.unpack('>I7', counter, wide_at + 54)

@@ -1,7 +1,7 @@
 -- Imports the days of a key or user. It does not change the counter, which holds one number of its day.
 --
 -- Reads:  whether the counter exists
--- Writes: past days, and the other day fields; with an open snapshot: before images
+-- Writes: past days, and the other day fields
 --
 -- KEYS  1 hash of counters  2 past days
 -- ARGV  1 Seq of the key, or u  2 past days  3 their lifetime in milliseconds
@@ -10,9 +10,6 @@
 -- Returns 1, or 0 if there is no counter.
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
-local snapshot = redis.call('HGET', KEYS[1], 'z')
-if snapshot then saveImages(snapshot, ARGV[1]) end
-if images then redis.call('HSETNX', images, 't' .. ARGV[1], redis.call('GET', KEYS[2]) or '') end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) else redis.call('UNLINK', KEYS[2]) end
 for i = 4, #ARGV, 2 do
 	if ARGV[i + 1] ~= '' then

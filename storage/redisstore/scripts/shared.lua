@@ -1,7 +1,7 @@
 -- Counters and histories, for several scripts.
 --
 -- Reads:  sizes and the oldest entries of a history, every 64 entries
--- Writes: append writes a history, and its lateness and size fields; with before images the number of entries appended since
+-- Writes: append writes a history, and its lateness and size fields
 
 -- A counter has 64 bytes, or 125 with WIDE:
 --
@@ -54,10 +54,6 @@ local BYTES_PER_ENTRY = 200
 -- entry is kept, cap the maximum number of entries. It is one function: each decision would create the
 -- closures of helper functions again.
 local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, field)
-	if images then
-		local since = 'n' .. (field == 'l' and 'u' or string.sub(field, 2))
-		redis.call('HSET', images, since, (redis.call('HGET', images, since) or 0) + 1)
-	end
 	if lsec > sec or lsec == sec and lnsec > nsec then -- the entry is late
 		local last = redis.call('LINDEX', list, -1)
 		if last then
