@@ -280,7 +280,7 @@ func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidi
 	return r
 }
 
-// readEach runs a script in parallel, once for each element of keys and args. It does not wait for replicas.
+// readEach runs a script that writes nothing in parallel, once for each element of keys and args.
 func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) []rueidis.RedisResult {
 	cmds := make([]rueidis.Completed, len(keys))
 	for i := range keys {
