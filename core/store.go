@@ -251,6 +251,12 @@ type LiveStore interface {
 	CountersWithDays(ctx context.Context, ids []CounterID) ([]Counter, [][]CounterDay, error)
 }
 
+// LossyStore is a [Store] whose database can lose writes that it has answered. After a loss the store refuses everything.
+type LossyStore interface {
+	// Accept accepts the losses until now, and returns what was lost, in lines for a person; none if nothing was.
+	Accept(ctx context.Context) (lost []string, err error)
+}
+
 // CappedHistory is implemented by a [Store] that may drop entries before their retention ends. It drops the
 // oldest entries of a history first.
 type CappedHistory interface {

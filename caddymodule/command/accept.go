@@ -11,7 +11,6 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
 
 func init() {
@@ -68,7 +67,7 @@ func acceptLoss(_ *core.Service, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, ok := running.Store.(*redisstore.Store)
+	store, ok := running.Store.(core.LossyStore)
 	if !ok {
 		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: errors.New("the store is not on Redis: there is nothing to accept")}
 	}

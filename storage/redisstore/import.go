@@ -113,6 +113,7 @@ func (s *Store) ensureCounter(ctx context.Context, id core.CounterID, at locatio
 var (
 	_ core.LiveStore     = (*Store)(nil)
 	_ core.CappedHistory = (*Store)(nil)
+	_ core.LossyStore    = (*Store)(nil)
 )
 
 // LastNumbers implements [core.Importer].

@@ -26,9 +26,9 @@ import (
 //	{<account>}emails                  hash: email to user ID
 //	{<account>}external-ids            hash: external id to user ID
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
-//	{<account>}places                  hash: id of a key to the location of its counter (location.go)
+//	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids, one for each filter
-//	{<account>}chores                  list: tasks of the outbox (outbox.go)
+//	{<account>}outbox                  list: tasks of the outbox (outbox.go)
 //
 //	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
 //

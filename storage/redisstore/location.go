@@ -78,7 +78,7 @@ func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location
 			for _, i := range in.users {
 				b.add("EXISTS", n.user(ids[i].UserID))
 			}
-			b.addMany("HMGET", n.key("places"), in.keyIDs)
+			b.addMany("HMGET", n.key("locations"), in.keyIDs)
 		})
 		if err != nil {
 			return nil, err

@@ -93,7 +93,7 @@ func (s *Store) runTasks(ctx context.Context, account string) error {
 func (s *Store) readDrained(ctx context.Context, account string, fill func(*batch)) ([]rueidis.RedisMessage, error) {
 	for begun := time.Now(); ; {
 		b := newBatch(s.o.account(account))
-		b.add("LLEN", s.o.account(account).key("chores"))
+		b.add("LLEN", s.o.account(account).key("outbox"))
 		fill(b)
 		_, answers, err := s.readBatch(ctx, b)
 		if err != nil || number(answers[0]) == 0 {
@@ -112,7 +112,7 @@ func (s *Store) readDrained(ctx context.Context, account string, fill func(*batc
 func (s *Store) pendingTasks(ctx context.Context, account string) ([]string, error) {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	all, err := s.do(ctx, s.client.B().Lrange().Key(s.o.account(account).key("chores")).Start(0).Stop(maxArgs-1).Build()).AsStrSlice()
+	all, err := s.do(ctx, s.client.B().Lrange().Key(s.o.account(account).key("outbox")).Start(0).Stop(maxArgs-1).Build()).AsStrSlice()
 	return all, unavailable(err)
 }
 
@@ -145,7 +145,7 @@ func (s *Store) runTask(ctx context.Context, account, text string) error {
 	}
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("chores")).Count(1).Element(text).Build()).Error())
+	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("outbox")).Count(1).Element(text).Build()).Error())
 }
 
 // tombstoneTTL is how long a tombstone lives, in milliseconds: longer than any call that has read the

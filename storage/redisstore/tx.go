@@ -168,7 +168,7 @@ func (t *tx) begin() {
 	t.begun = true
 	b := newBatch(t.slot)
 	b.add("HMGET", t.slot.key("last"), "user", "plan", "key")
-	b.add("LLEN", t.slot.key("chores"))
+	b.add("LLEN", t.slot.key("outbox"))
 	version, answers, err := t.s.readBatch(t.ctx, b)
 	if err != nil {
 		t.readErr = err

@@ -86,8 +86,8 @@ func (w *writes) common() {
 			gone = append(gone, id)
 		}
 	}
-	w.batch.addMany("HSET", n.key("places"), set)
-	w.batch.addMany("HDEL", n.key("places"), gone)
+	w.batch.addMany("HSET", n.key("locations"), set)
+	w.batch.addMany("HDEL", n.key("locations"), gone)
 	for _, key := range slices.Sorted(maps.Keys(w.indexes)) {
 		w.batch.addMany("ZREM", key, w.indexes[key].remove)
 		w.batch.addMany("ZADD", key, w.indexes[key].add)
@@ -271,7 +271,7 @@ func (w *writes) keyTasks(c *change[keyRecord]) {
 
 func (w *writes) addTask(c task) {
 	w.hasTasks = true
-	w.batch.add("RPUSH", w.t.slot.key("chores"), c.String())
+	w.batch.add("RPUSH", w.t.slot.key("outbox"), c.String())
 }
 
 // claimDigests adds keys to the entries of their digests before the commit, so that a committed key is always found. The
