@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,7 +14,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
@@ -159,87 +155,6 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	}
 	g.vary = varyOf(g.Keys)
 	return g.provisionCost()
-}
-
-// costOption is the configured cost on a meter.
-type costOption struct {
-	meter string
-	n     int64  // used when of is "", and for an empty value
-	of    string // placeholders
-}
-
-// provisionCost parses the costs.
-func (g *Gateway) provisionCost() (err error) {
-	if g.cost, err = newCostOption(core.MeterRequests, string(g.Cost)); err != nil {
-		return err
-	}
-	g.costs = nil
-	for _, meter := range slices.Sorted(maps.Keys(g.Costs)) {
-		if meter == core.MeterRequests {
-			return errors.New("costs: the cost of requests is the option cost")
-		}
-		c, err := newCostOption(meter, string(g.Costs[meter]))
-		if err != nil {
-			return err
-		}
-		g.costs = append(g.costs, c)
-	}
-	return nil
-}
-
-// newCostOption parses a cost of the config. The error quotes the invalid value.
-func newCostOption(meter, text string) (c costOption, err error) {
-	c.meter = meter
-	if meter == core.MeterRequests {
-		c.n = 1
-	}
-	switch {
-	case hasPlaceholders(text):
-		c.of = text
-	case text != "":
-		if c.n, err = parseCost(meter, text); err != nil {
-			if meter == core.MeterRequests {
-				return c, fmt.Errorf("cost: want a whole number from 0 to %d, a placeholder, or a meter and its cost, got %q", core.MaxCost, text)
-			}
-			return c, fmt.Errorf("cost: want a meter such as tokens, and a whole number from 0 to %d, got %q", core.MaxMeterCost, meter+" "+text)
-		}
-	}
-	return c, core.CheckCosts([]core.MeterCost{{Meter: meter}})
-}
-
-// value returns the cost of a request.
-func (c *costOption) value(repl *caddy.Replacer) (int64, error) {
-	if c.of == "" {
-		return c.n, nil
-	}
-	s := strings.TrimSpace(repl.ReplaceAll(c.of, ""))
-	if s == "" {
-		return c.n, nil
-	}
-	return parseCost(c.meter, s)
-}
-
-// hasPlaceholders reports whether a config value has placeholders with balanced braces.
-func hasPlaceholders(s string) bool {
-	n := strings.Count(s, "{")
-	return n > 0 && n == strings.Count(s, "}")
-}
-
-// parseCost parses a cost on a meter. The error is a [core.Error] with the code INVALID_REQUEST.
-func parseCost(meter, s string) (int64, error) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		n = -1 // refused below
-	}
-	if meter == core.MeterRequests {
-		err = core.CheckCost(n)
-	} else {
-		err = core.CheckCosts([]core.MeterCost{{Meter: meter, Cost: n}})
-	}
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
 }
 
 // Validate implements [caddy.Validator].
@@ -391,126 +306,6 @@ func (g *Gateway) passes(v *requestState) bool {
 		return g.OnStoreError == onStoreErrorAllow
 	}
 	return false
-}
-
-// evaluate decides on a request with the key value secret, and counts it if it is allowed. It sets
-// the outcome, the decision and the error of v.
-func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) {
-	ctx, span := startSpan(r.Context())
-	if span != nil {
-		defer func() { endSpan(span, v) }()
-	}
-	if v.err = g.decide(ctx, r, repl, vars, secret, v); v.err == nil {
-		v.outcome = string(v.decision.Outcome)
-		v.ownerKey = v.decision.Outcome == core.Malformed && core.WellFormedOwnerSecret(secret)
-		return
-	}
-	metrics.failed(v.err)
-	v.outcome = outcomeError
-	if errors.Is(v.err, core.ErrUnavailable) {
-		v.outcome = outcomeUnavailable
-	}
-	if !core.IsLogged(v.err) {
-		g.logFault(v)
-	}
-}
-
-// logFault logs why there is no decision on a request.
-func (g *Gateway) logFault(v *requestState) {
-	suppressed, ok := g.faults.Admit(v.at)
-	if !ok {
-		return
-	}
-	if c := g.log.Check(zapcore.ErrorLevel, "no decision on a request"); c != nil {
-		c.Write(zap.String("account", g.Account), zap.String("error", core.MaskSecrets(v.err.Error())), zap.Int64("suppressed", suppressed))
-	}
-}
-
-// logRefusal logs a refused request at level DEBUG, without its key.
-func (g *Gateway) logRefusal(v *requestState) {
-	c := g.log.Check(zapcore.DebugLevel, "request refused")
-	if c == nil {
-		return
-	}
-	fields := []zap.Field{zap.String("account", v.account), zap.String("outcome", v.outcome)}
-	d := &v.decision
-	if d.Plan != nil {
-		fields = append(fields, zap.String("plan", core.MaskSecrets(d.Plan.Name)), zap.Int64("limit", d.Limit.Max), zap.Int64("used", d.Usage.Used))
-	}
-	if d.Key != nil {
-		fields = append(fields, zap.Int64("user_id", d.Key.UserID), zap.String("key_id", d.Key.ID))
-	}
-	c.Write(fields...)
-}
-
-func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
-	q, invalid := g.coreRequest(r, repl, vars, secret)
-	v.cost = q.Cost
-	service, err := g.app.await(ctx)
-	if err != nil {
-		return err
-	}
-	account, err := g.accountID(ctx, service)
-	if err != nil {
-		return err
-	}
-	if v.decision, err = service.Validate(ctx, account, q); err != nil {
-		return err
-	}
-	v.at = v.decision.At
-	if invalid != nil && v.decision.HasUsage() {
-		v.decision = core.Decision{}
-		return invalid
-	}
-	return nil
-}
-
-// coreRequest returns the request to decide on. If the cost or the request id is invalid it
-// returns the error, and a request with cost 0, so that decide can report a bad key first.
-func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (core.Request, error) {
-	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
-	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	cost, err := g.cost.value(repl)
-	if err != nil {
-		return q, err
-	}
-	var costs []core.MeterCost
-	for i := range g.costs {
-		n, err := g.costs[i].value(repl)
-		if err != nil {
-			return q, err
-		}
-		if n > 0 {
-			costs = append(costs, core.MeterCost{Meter: g.costs[i].meter, Cost: n})
-		}
-	}
-	id, err := g.RequestID.find(r)
-	if err != nil {
-		return q, err
-	}
-	q.Cost, q.Costs, q.RequestID = cost, costs, id
-	return q, nil
-}
-
-// accountID returns the id of the account, "" if it does not exist.
-func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error) {
-	if a := g.account.Load(); a != nil {
-		return a.ID, nil
-	}
-	a, err := s.AccountByName(ctx, g.Account)
-	if errors.Is(err, core.ErrAccountNotFound) {
-		g.noAccountLog.Do(func() {
-			g.log.Warn("the account does not exist: every key is unknown until limitkeeper account create has created it",
-				zap.String("account", g.Account))
-		})
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	g.app.live.Load().names.add(a)
-	g.account.Store(a)
-	return a.ID, nil
 }
 
 // endpoint returns the path of the original request, before any rewrite, for the history.

@@ -1,0 +1,95 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// costOption is the configured cost on a meter.
+type costOption struct {
+	meter string
+	n     int64  // used when of is "", and for an empty value
+	of    string // placeholders
+}
+
+// provisionCost parses the costs.
+func (g *Gateway) provisionCost() (err error) {
+	if g.cost, err = newCostOption(core.MeterRequests, string(g.Cost)); err != nil {
+		return err
+	}
+	g.costs = nil
+	for _, meter := range slices.Sorted(maps.Keys(g.Costs)) {
+		if meter == core.MeterRequests {
+			return errors.New("costs: the cost of requests is the option cost")
+		}
+		c, err := newCostOption(meter, string(g.Costs[meter]))
+		if err != nil {
+			return err
+		}
+		g.costs = append(g.costs, c)
+	}
+	return nil
+}
+
+// newCostOption parses a cost of the config. The error quotes the invalid value.
+func newCostOption(meter, text string) (c costOption, err error) {
+	c.meter = meter
+	if meter == core.MeterRequests {
+		c.n = 1
+	}
+	switch {
+	case hasPlaceholders(text):
+		c.of = text
+	case text != "":
+		if c.n, err = parseCost(meter, text); err != nil {
+			if meter == core.MeterRequests {
+				return c, fmt.Errorf("cost: want a whole number from 0 to %d, a placeholder, or a meter and its cost, got %q", core.MaxCost, text)
+			}
+			return c, fmt.Errorf("cost: want a meter such as tokens, and a whole number from 0 to %d, got %q", core.MaxMeterCost, meter+" "+text)
+		}
+	}
+	return c, core.CheckCosts([]core.MeterCost{{Meter: meter}})
+}
+
+// value returns the cost of a request.
+func (c *costOption) value(repl *caddy.Replacer) (int64, error) {
+	if c.of == "" {
+		return c.n, nil
+	}
+	s := strings.TrimSpace(repl.ReplaceAll(c.of, ""))
+	if s == "" {
+		return c.n, nil
+	}
+	return parseCost(c.meter, s)
+}
+
+// hasPlaceholders reports whether a config value has placeholders with balanced braces.
+func hasPlaceholders(s string) bool {
+	n := strings.Count(s, "{")
+	return n > 0 && n == strings.Count(s, "}")
+}
+
+// parseCost parses a cost on a meter. The error is a [core.Error] with the code INVALID_REQUEST.
+func parseCost(meter, s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		n = -1 // refused below
+	}
+	if meter == core.MeterRequests {
+		err = core.CheckCost(n)
+	} else {
+		err = core.CheckCosts([]core.MeterCost{{Meter: meter, Cost: n}})
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}

@@ -1,0 +1,314 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// event returns the event with a number, or eventlog.ErrGone when its segment was removed.
+func (f *eventFinder) event(number int64) (event, error) {
+	if number <= f.gone {
+		return event{}, eventlog.ErrGone
+	}
+	position, n, read := f.nearest(number)
+	for {
+		if !read {
+			e, err := f.s.event(position)
+			if errors.Is(err, eventlog.ErrGone) {
+				f.gone = max(f.gone, n)
+			}
+			if err != nil {
+				return event{}, err
+			}
+			if e.linkOf(f.kind).number != n {
+				return event{}, errEvent
+			}
+			f.last, f.number = e, n
+		}
+		if n == number {
+			return f.last, nil
+		}
+		l := f.last.linkOf(f.kind)
+		if j := jump(n); j >= number {
+			position, n = l.jump, j
+		} else {
+			position, n = l.prev, n-1
+		}
+		read = false
+	}
+}
+
+// nearest returns where the search for an event begins: at the nearest later event of the chain, or at the event that
+// was read last if that is nearer. read is true for the event that was read last.
+func (f *eventFinder) nearest(number int64) (position, n int64, read bool) {
+	t := f.counterState
+	n = t.entries
+	i := len(t.chain) - 1
+	for ; i > 0 && jump(n) >= number; i-- {
+		n = jump(n)
+	}
+	if f.number >= number && f.number <= n {
+		return 0, f.number, true
+	}
+	return t.chain[i], n, false
+}
+
+// event is a request in the event log. It is an entry in the histories of its key and of its user, and has all data from
+// which replay rebuilds their counters.
+type event struct {
+	core.Entry
+	account   uint32 // number of the account
+	key       int64  // Seq of the key
+	shared    bool   // the user's counter also counts the request
+	uncounted bool   // from an import: no counter counts the event, and it is in one history only
+	ofKey     link
+	ofUser    link
+	retention time.Duration // the histories include the entry for this time after At
+
+	since     *core.Since // of a user with anchors; nil for the calendar
+	requestID string      // "" for a request without an id
+	first     *answer     // the answer to the request, if it has an id
+}
+
+// answer is the stored answer to the first request with a request id.
+type answer struct {
+	terms  core.Terms
+	result core.ConsumeResult
+}
+
+// repeated returns the answer to a repeated request.
+func (v *answer) repeated() core.ConsumeResult {
+	result := v.result
+	result.Allowed, result.FirstTerms = true, &v.terms
+	return result
+}
+
+// errEvent means that a record has a valid checksum, and is not the event that its position must have.
+var errEvent = fmt.Errorf("%w: a record is valid, but is not the expected event", eventlog.ErrDamaged)
+
+// The flags in the first byte of an event.
+const (
+	flagDenied = 1 << iota
+	flagShared
+	flagRequestID
+	flagUncounted
+	flagCosts  // costs of other meters than requests
+	flagSince  // the user has anchors
+	flagLimits // the answer has the windows of all limits
+)
+
+// The flags in the second byte of a recordEvent.
+const (
+	moreReason     = 1 << iota // the reason of a denial other than the quota
+	moreAdjustment             // the event is an adjustment
+	moreFlags      = 1<<iota - 1
+)
+
+// more returns the flags of a recordEvent, 0 if the event needs none.
+func (e *event) more() (f byte) {
+	if e.Denied && e.Reason != "" && e.Reason != core.ReasonQuota {
+		f |= moreReason
+	}
+	if e.Adjustment != nil {
+		f |= moreAdjustment
+	}
+	return f
+}
+
+// append appends the record of an event to b. position is the position of the record.
+//
+//	recordEvent, more flags           2 bytes; absent without more flags
+//	flags                             1 byte
+//	account, key, user                uvarints
+//	at                                time
+//	cost                              uvarint
+//	retention                         uvarint of whole minutes, plus 1
+//	for the key, then for the user:
+//	  number                          uvarint; 0 when the event is not in this history
+//	  prev, jump                      uvarints: the distances to the older entries; 0 without such an entry
+//	  late                            uvarint of nanoseconds
+//	key id, endpoint, method, address texts
+//	with flagCosts:                   number of meters, uvarint; for each its name, a text, and its cost, uvarint
+//	with moreReason:                  its index in [core.Reasons], 1 byte
+//	with moreAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
+//	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
+//	only with a request id:
+//	  request id                      text
+//	  used, start of the window       uvarint, varint of seconds
+//	  period, limit                   uvarints
+//	  plan id, plan name              texts
+//	  with flagLimits:                see answer.appendLimits
+func (e *event) append(b []byte, position int64) []byte {
+	more := e.more()
+	if more != 0 {
+		b = append(b, recordEvent, more)
+	}
+	b = append(b, e.flags())
+	b = binary.AppendUvarint(b, uint64(e.account))
+	b = binary.AppendUvarint(b, uint64(e.key))
+	b = binary.AppendUvarint(b, uint64(e.UserID))
+	b = appendTime(b, e.At)
+	b = binary.AppendUvarint(b, uint64(e.Cost))
+	b = binary.AppendUvarint(b, uint64(e.retention/time.Minute+1))
+	b = e.ofKey.append(b, position)
+	b = e.ofUser.append(b, position)
+	b = appendText(b, e.KeyID)
+	b = appendText(b, e.Endpoint)
+	b = appendText(b, e.Method)
+	b = appendText(b, e.IP)
+	if len(e.Costs) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(e.Costs)))
+		for _, m := range e.Costs {
+			b = binary.AppendUvarint(appendText(b, m.Meter), uint64(m.Cost))
+		}
+	}
+	if more&moreReason != 0 {
+		b = append(b, byte(slices.Index(core.Reasons(), e.Reason)))
+	}
+	if a := e.Adjustment; a != nil {
+		b = append(appendText(b, a.Meter), flagByte(a.Set))
+		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(a.Period)), a.Value)
+		b = appendText(b, a.Reason)
+	}
+	if e.since != nil {
+		for p := core.Day; p <= core.Year; p++ {
+			b = binary.AppendVarint(b, e.At.Unix()-e.since[p])
+		}
+	}
+	if e.requestID != "" {
+		b = e.first.append(appendText(b, e.requestID), e.hasLimits())
+	}
+	return b
+}
+
+// hasLimits reports whether the answer is stored with the windows of all limits. Otherwise it has one limit, and the
+// window follows from its start.
+func (e *event) hasLimits() bool {
+	return e.first != nil && (e.since != nil || len(e.first.terms.Further) > 0)
+}
+
+func (e *event) flags() (f byte) {
+	if e.Denied {
+		f |= flagDenied
+	}
+	if e.shared {
+		f |= flagShared
+	}
+	if e.requestID != "" {
+		f |= flagRequestID
+	}
+	if e.uncounted {
+		f |= flagUncounted
+	}
+	if len(e.Costs) > 0 {
+		f |= flagCosts
+	}
+	if e.since != nil {
+		f |= flagSince
+	}
+	if e.hasLimits() {
+		f |= flagLimits
+	}
+	return f
+}
+
+func (l *link) append(b []byte, position int64) []byte {
+	b = binary.AppendUvarint(b, uint64(l.number))
+	b = binary.AppendUvarint(b, back(position, l.prev))
+	b = binary.AppendUvarint(b, back(position, l.jump))
+	return binary.AppendUvarint(b, uint64(l.late))
+}
+
+// back returns the distance from a position to an older position, 0 for the position 0.
+func back(from, to int64) uint64 {
+	if to == 0 {
+		return 0
+	}
+	return uint64(from - to)
+}
+
+func (v *answer) append(b []byte, limits bool) []byte {
+	b = binary.AppendUvarint(b, uint64(v.result.Usage.Used))
+	b = binary.AppendVarint(b, v.result.Usage.Window.Start.Unix())
+	b = binary.AppendUvarint(b, uint64(v.terms.Period))
+	b = binary.AppendUvarint(b, uint64(v.terms.Limit))
+	b = appendText(appendText(b, v.terms.PlanID), v.terms.PlanName)
+	if limits {
+		b = v.appendLimits(b)
+	}
+	return b
+}
+
+// appendLimits appends the limits of an answer.
+//
+//	end, deciding limit  varint of seconds, 0 for a window without an end; uvarint
+//	further limits       their number; of each the meter, a text, and the period and the maximum: uvarints
+//	usages               their number; of each used, and the start and the end of the window: uvarint, varints
+func (v *answer) appendLimits(b []byte) []byte {
+	b = appendEnd(b, v.result.Usage.Window)
+	b = binary.AppendUvarint(b, uint64(v.result.Deciding))
+	b = binary.AppendUvarint(b, uint64(len(v.terms.Further)))
+	for _, l := range v.terms.Further {
+		b = binary.AppendUvarint(binary.AppendUvarint(appendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
+	}
+	b = binary.AppendUvarint(b, uint64(len(v.result.Limits)))
+	for _, u := range v.result.Limits {
+		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(u.Used)), secondOf(u.Window.Start))
+		b = appendEnd(b, u.Window)
+	}
+	return b
+}
+
+// appendEnd appends the end of a window, 0 for none.
+func appendEnd(b []byte, w core.Window) []byte { return binary.AppendVarint(b, secondOf(w.End)) }
+
+// counts reports whether an event that is not denied changes the counter of its key or of its user.
+func (e *event) counts(kind uint32) bool {
+	return !e.uncounted && (kind == kindUser && e.shared || kind == kindKey && !(e.shared && e.Adjustment != nil))
+}
+
+// requestIDOwner returns the counter that remembers the request id of the event: of the key, or of the user if the event has no
+// key.
+func (e *event) requestIDOwner() ref {
+	key, user := e.refs()
+	if e.key == 0 {
+		return user
+	}
+	return key
+}
+
+// refs returns the counters of the key and of the user. The event is in their histories when linkOf has a number.
+func (e *event) refs() (key, user ref) {
+	return ref{e.key, e.account, kindKey}, ref{e.UserID, e.account, kindUser}
+}
+
+// keep returns how long an event that is written now is kept. Until is the end of its retention. Before Hard the event is
+// kept in any case, because it has the answer to its request id.
+func (e *event) keep(now int64) (k eventlog.Keep) {
+	if e.requestID != "" {
+		k.Hard = now + int64(idRetention/time.Second)
+	}
+	k.Until = max(k.Hard, now+int64((keptLonger+e.retention)/time.Second))
+	return k
+}
+
+// idRetention is how long the event of a request with an id, and its index record, are kept.
+const idRetention = core.RequestIDRetention + keptLonger
+
+// keptLonger is added to the retention of an event. The service's clock sets the time of an event and the store's clock
+// ends its retention, and the two clocks may differ.
+const keptLonger = 24 * time.Hour
+
+// linkOf returns the link of an event in the history of its key or of its user.
+func (e *event) linkOf(kind uint32) *link {
+	if kind == kindUser {
+		return &e.ofUser
+	}
+	return &e.ofKey
+}
