@@ -153,6 +153,7 @@ func (m *members) costs(name string) (costs []core.MeterCost, requests *int64) {
 	if of.Kind != '{' {
 		m.Wrong(name, wantCosts)
 	}
+	of.Open()
 	if len(of.Members) > core.MaxCosts {
 		m.Wrong(name, "Must name at most "+strconv.Itoa(core.MaxCosts)+" meters")
 		return nil, nil

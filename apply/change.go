@@ -22,9 +22,14 @@ type Change struct {
 
 // Member is a member that changes.
 type Member struct {
-	Name   string `json:"name"`
-	Before any    `json:"before"`
-	After  any    `json:"after"`
+	Name   string          `json:"name"`
+	Before json.RawMessage `json:"before"`
+	After  json.RawMessage `json:"after"`
+}
+
+// newMember returns a member with its values. JSON keeps a number of any size.
+func newMember(name string, before, after any) Member {
+	return Member{name, encode(before), encode(after)}
 }
 
 // String returns the change as a line of a diff.
@@ -47,13 +52,9 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// short returns a value as JSON text, shortened to 60 characters.
-func short(v any) string {
+// short returns a JSON text, shortened to 60 characters.
+func short(text json.RawMessage) string {
 	const most = 60
-	text, err := encode(v)
-	if err != nil {
-		return "?"
-	}
 	s := string(text)
 	if utf8.RuneCountInString(s) > most {
 		s = string([]rune(s)[:most]) + "…"
@@ -78,22 +79,29 @@ func differences[R, P any](of *core.Members[R, P], before, after *R, planName fu
 				}
 			}
 		}
-		list = append(list, Member{name, was, is})
+		list = append(list, newMember(name, was, is))
 	}
 	return list
 }
 
-func sameJSON(a, b any) bool {
-	x, errX := encode(a)
-	y, errY := encode(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
-}
+func sameJSON(a, b any) bool { return bytes.Equal(sorted(encode(a)), sorted(encode(b))) }
 
-// encode returns a compact JSON text with sorted names.
-func encode(v any) ([]byte, error) {
+// encode returns a value of a resource as a compact JSON text.
+func encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+	_ = enc.Encode(v) // what core has accepted can be encoded
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// sorted returns a JSON text with the members of its objects sorted by name. Numbers keep their digits.
+func sorted(text json.RawMessage) json.RawMessage {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil {
+		return text
+	}
+	return encode(v)
 }

@@ -150,6 +150,7 @@ func each(o *object, name string, read func(*object)) bool {
 	if v.Kind != '[' && v.Kind != 0 {
 		o.Wrong(name, "Must be a list")
 	}
+	v.Open()
 	for i := range v.Items {
 		if one := o.r.object(&v.Items[i], fmt.Sprintf("%s[%d]", document.Join(o.Path, name), i)); one != nil {
 			read(one)

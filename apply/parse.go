@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -21,11 +22,12 @@ import (
 const (
 	MaxSize  = 16 << 20  // bytes
 	maxParts = 1_000_000 // lines, list items, commas and brackets: they bound the memory for the parsed file
-	maxDepth = 36        // nesting: that of a body of the REST API, inside accounts, users and keys
+	maxDepth = 38        // nesting: that of a body of the REST API with the metadata of a key, inside accounts, users and keys
 )
 
 // parse parses a file of one JSON value or one YAML document. It returns nil after adding a problem.
 func parse(data []byte, problems *Problems) *document.Value {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
 	case len(data) > MaxSize:
 		problems.add(0, "", fmt.Sprintf("The file is larger than %d MiB", MaxSize>>20))
@@ -38,7 +40,11 @@ func parse(data []byte, problems *Problems) *document.Value {
 		if fault, ok := errors.AsType[*document.SyntaxError](err); ok {
 			path := ""
 			for token := range fault.At.Tokens() {
-				path = document.Join(path, document.Shown(token))
+				if _, err := strconv.Atoi(token); err == nil {
+					path += "[" + token + "]"
+				} else {
+					path = document.Join(path, document.Shown(token))
+				}
 			}
 			problems.add(fault.Line, path, fault.Text)
 			return nil
@@ -164,7 +170,7 @@ func scalar(n *yaml.Node) (jsontext.Kind, string) {
 	switch tag := n.ShortTag(); {
 	case tag == "!!str" || tag == "!!timestamp":
 		return '"', n.Value
-	case tag == "!!null":
+	case tag == "!!null" && slices.Contains([]string{"", "~", "null"}, strings.ToLower(n.Value)):
 		return 'n', ""
 	case tag == "!!bool":
 		if v, err := strconv.ParseBool(strings.ToLower(n.Value)); err == nil {
@@ -172,7 +178,7 @@ func scalar(n *yaml.Node) (jsontext.Kind, string) {
 		}
 	case tag == "!!int" && decimal.MatchString(n.Value), tag == "!!float" && decimal.MatchString(n.Value):
 		return '0', strings.ReplaceAll(n.Value, "_", "")
-	case tag == "!!float":
+	case tag == "!!float" && jsontext.Value(n.Value).Kind() == '0':
 		return '0', n.Value
 	}
 	return '0', "!"

@@ -226,7 +226,7 @@ func (c *comparison) comparePrefix(ctx context.Context, problems *Problems) erro
 		return problems.refuse(c.file.position, err)
 	}
 	c.prefix = &want
-	c.changes = append(c.changes, Change{Action: "update", Kind: "account", Name: c.name, Members: []Member{{"key_prefix", had, want}}})
+	c.changes = append(c.changes, Change{Action: "update", Kind: "account", Name: c.name, Members: []Member{newMember("key_prefix", had, want)}})
 	return nil
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -198,7 +196,7 @@ func (m *match) keyStep(u *user, k *key) *step {
 		}
 		list := differences(&core.KeyMembers, was, after, r.planName)
 		if was.Digest != after.Digest {
-			list = append(list, Member{digestMember, was.Hint, after.Hint})
+			list = append(list, newMember(digestMember, was.Hint, after.Hint))
 		}
 		return c.update(list), nil
 	}}
@@ -262,8 +260,7 @@ func changed(want core.Optional[json.RawMessage], had json.RawMessage) core.Opti
 	if want.Value == nil || had == nil {
 		return want
 	}
-	wanted, stored := jsontext.Value(bytes.Clone(*want.Value)), jsontext.Value(bytes.Clone(had))
-	if wanted.Canonicalize() == nil && stored.Canonicalize() == nil && bytes.Equal(wanted, stored) {
+	if bytes.Equal(sorted(*want.Value), sorted(had)) {
 		return core.Optional[json.RawMessage]{}
 	}
 	return want

@@ -40,11 +40,11 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
+	mod.(*App).checkRoutes(ctx)
 	if _, err := checkLogs(ctx, nil, false); err != nil {
 		return err
 	}
 	a.serve(mod.(*App), ctx.Slogger())
-	a.app.warnOfRoutes(ctx)
 	return nil
 }
 

@@ -90,7 +90,7 @@ type App struct {
 	tuning   *tuning
 	live     atomic.Pointer[live] // nil until the store is open
 	acquired bool                 // holds a reference in stores
-	warned   sync.Map             // the servers that warnOfRoutes has checked, and keys of other warnings about a server
+	warned   sync.Map             // the results of checkRoutes by server, and keys of other warnings about a server
 
 	background sync.WaitGroup // goroutines that end with ctx
 

@@ -49,8 +49,8 @@ const (
 // user_name, key_id, key_name, plan_id, plan_name, limit, used, remaining, reset.
 // `{http.auth.user.id}`, and user_id in the access log, is the id of the user.
 //
-// No key gets into a log. With an access log, error routes, `keep_key` or the level DEBUG, each log that gets entries of the HTTP app
-// needs the encoder `limitkeeper`, which removes keys: a config with another encoder is refused. In other configs the gateway itself answers
+// A server that logs requests, or that has handlers beside the gateway that may fail, needs the encoder `limitkeeper` in each log that gets
+// entries of the HTTP app: it removes keys. Such a config with another encoder is refused. In other configs the gateway itself answers
 // and logs failures of the handlers behind it.
 type Gateway struct {
 	// The account of the accepted keys. It may be created later; until then every key is unknown.
@@ -145,10 +145,10 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		g.OnStoreError = onStoreErrorDeny
 	}
 	g.headers = headerFamilies[g.Headers]
-	if g.logsAreClean, err = checkLogs(ctx, g.Keys, g.KeepKey); err != nil {
+	fails := g.app.checkRoutes(ctx)
+	if g.logsAreClean, err = checkLogs(ctx, g.Keys, fails || g.KeepKey || g.Errors); err != nil {
 		return err
 	}
-	g.app.warnOfRoutes(ctx)
 	g.warnOfAccount()
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // normalized once, not for each request
@@ -258,7 +258,7 @@ func (g *Gateway) answerFailure(w http.ResponseWriter, r *http.Request, err erro
 	}
 	if status >= http.StatusInternalServerError {
 		g.log.Error("a handler has failed", zap.String("error", core.MaskSecrets(err.Error())), zap.Int("status", status), zap.Duration("duration", took),
-			zap.String("method", r.Method), zap.String("host", r.Host), zap.String("path", core.MaskSecrets(r.URL.Path)))
+			zap.String("method", core.MaskSecrets(r.Method)), zap.String("host", core.MaskSecrets(r.Host)), zap.String("path", core.MaskSecrets(r.URL.Path)))
 	}
 	w.WriteHeader(status)
 }

@@ -24,6 +24,7 @@ type rawRoute struct {
 type rawHandler struct {
 	Handler        string          `json:"handler"`
 	Routes         []rawRoute      `json:"routes"`
+	Errors         json.RawMessage `json:"errors"` // of a subroute
 	HandleResponse json.RawMessage `json:"handle_response"`
 }
 
@@ -59,18 +60,28 @@ func (r *rawRoute) missesAPI() bool {
 	})
 }
 
-// warnOfRoutes warns of valid routes that probably do not do what their author meant, once for each server. Caddy drops the config of a
-// handler after loading it. So the first handler of a server looks at all routes.
-func (a *App) warnOfRoutes(ctx caddy.Context) {
-	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !ok {
-		return
+// neverFail are handlers that do not fail with a status of 500 or more.
+var neverFail = []string{apiDirective, "encode", "headers", "map", "rewrite", "static_response", "subroute", "vars"}
+
+// mayFail reports whether a request with a key may reach a handler that can fail with a status of 500 or more, and that is not behind a
+// gateway.
+func mayFail(routes []rawRoute, guarded bool) bool {
+	for _, r := range routes {
+		inside := guarded
+		for _, h := range r.Handle {
+			if h.Errors != nil || !inside && h.Handler != appName && !slices.Contains(neverFail, h.Handler) || mayFail(h.Routes, inside) {
+				return true
+			}
+			inside = inside || h.Handler == appName
+		}
+		guarded = guarded || inside && r.takesAll()
 	}
-	if _, warned := a.warned.LoadOrStore(srv, true); warned {
-		return
-	}
-	var routes []rawRoute
-	for _, r := range srv.Routes {
+	return false
+}
+
+// rawRoutes returns routes, some of them loaded already: Caddy drops the config of a handler after loading it.
+func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
+	for _, r := range list {
 		raw := rawRoute{Group: r.Group}
 		for _, set := range r.MatcherSets {
 			names := map[string]json.RawMessage{}
@@ -79,14 +90,46 @@ func (a *App) warnOfRoutes(ctx caddy.Context) {
 			}
 			raw.Match = append(raw.Match, names)
 		}
+		for _, set := range r.MatcherSetsRaw {
+			raw.Match = append(raw.Match, set)
+		}
 		for _, h := range r.HandlersRaw {
 			var handler rawHandler
 			_ = json.Unmarshal(h, &handler) // another handler may have a member routes of another type
 			raw.Handle = append(raw.Handle, handler)
 		}
+		if r.HandlersRaw == nil {
+			for _, h := range r.Handlers {
+				handler := rawHandler{Handler: h.(caddy.Module).CaddyModule().ID.Name()}
+				if sub, ok := h.(*caddyhttp.Subroute); ok {
+					handler.Routes = rawRoutes(sub.Routes)
+					if sub.Errors != nil {
+						handler.Errors = json.RawMessage("{}")
+					}
+				}
+				raw.Handle = append(raw.Handle, handler)
+			}
+		}
 		routes = append(routes, raw)
 	}
+	return routes
+}
+
+// checkRoutes warns of valid routes that probably do not do what their author meant, once for each server, and returns the result of
+// mayFail.
+func (a *App) checkRoutes(ctx caddy.Context) (fails bool) {
+	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return false
+	}
+	if known, checked := a.warned.Load(srv); checked {
+		return known.(bool)
+	}
+	routes := rawRoutes(srv.Routes)
 	linter{log: a.log}.walk(routes, reached{})
+	fails = mayFail(routes, false)
+	a.warned.Store(srv, fails) // Caddy loads handlers one after another
+	return fails
 }
 
 // reached describes the requests that reach a handler.

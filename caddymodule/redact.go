@@ -124,14 +124,14 @@ func (e *LogEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*
 	return line, nil
 }
 
-var errLogsKeys = errors.New("API keys would appear in the logs: with an access log, handle_errors, keep_key or the level DEBUG, each log that gets " +
-	"entries of http needs the format limitkeeper. Put a block log with the line \"format limitkeeper\" into the global options, and the line into the block " +
-	"of each other log")
+var errLogsKeys = errors.New("API keys would appear in the logs, so each log that gets entries of http needs the format limitkeeper: a server with limitkeeper or " +
+	"limitkeeper_api has an access log, handle_errors, keep_key, errors or the level DEBUG, or a handler that is not behind limitkeeper, such as another reverse_proxy. " +
+	"Put a block log with the line \"format limitkeeper\" into the global options, and the line into the block of each other log")
 
-// checkLogs reports whether each log that gets entries of the HTTP app has a [LogEncoder]. It returns an error if another log would get keys.
-// Without an access log, error routes and the level DEBUG, the HTTP app logs requests only when a handler fails: then the gateway answers and
-// logs failures of later handlers itself. It adds the sources to the places that the encoders redact.
-func checkLogs(ctx caddy.Context, sources []KeySource, keepKey bool) (all bool, err error) {
+// checkLogs reports whether each log that gets entries of the HTTP app has a [LogEncoder]. It returns an error if another log could get keys:
+// if the server logs requests, or if a handler may fail that is not behind a gateway. Otherwise the HTTP app logs a request only when a
+// handler behind a gateway fails, and the gateway answers and logs that itself. It adds the sources to the places that the encoders redact.
+func checkLogs(ctx caddy.Context, sources []KeySource, mayFail bool) (all bool, err error) {
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
 		return true, nil // not in an HTTP server: nothing logs its requests
@@ -150,7 +150,7 @@ func checkLogs(ctx caddy.Context, sources []KeySource, keepKey bool) (all bool, 
 	if others == 0 {
 		return true, nil
 	}
-	if srv.Logs != nil || srv.Errors != nil && len(srv.Errors.Routes) > 0 || keepKey || log.Core().Enabled(zapcore.DebugLevel) {
+	if srv.Logs != nil || srv.Errors != nil && len(srv.Errors.Routes) > 0 || mayFail || log.Core().Enabled(zapcore.DebugLevel) {
 		return false, errLogsKeys
 	}
 	return false, nil

@@ -171,10 +171,14 @@ func TestLogsOfShortConfig(t *testing.T) {
 		t.Errorf("the log does not say what has failed: %s", log)
 	}
 	for name, other := range map[string]string{
-		"an access log": strings.Replace(config(site), "limitkeeper {\nkey", "log\nlimitkeeper {\nkey", 1),
-		"error routes":  config(site + "\nhandle_errors {\nrespond sorry\n}"),
-		"keep_key":      config(strings.Replace(site, "limitkeeper {\n", "limitkeeper {\nkeep_key\n", 1)),
-		"level DEBUG":   strings.Replace(config(site), "log {", "log {\nlevel DEBUG", 1),
+		"an access log":                       strings.Replace(config(site), "limitkeeper {\nkey", "log\nlimitkeeper {\nkey", 1),
+		"error routes":                        config(site + "\nhandle_errors {\nrespond sorry\n}"),
+		"keep_key":                            config(strings.Replace(site, "limitkeeper {\n", "limitkeeper {\nkeep_key\n", 1)),
+		"errors":                              config(strings.Replace(site, "limitkeeper {\n", "limitkeeper {\nerrors\n", 1)),
+		"a handler in front of the gateway":   config("route {\nforward_auth 127.0.0.1:1 {\nuri /auth\n}\nlimitkeeper\nrespond ok\n}"),
+		"a handler on a path without gateway": config("handle /open {\nreverse_proxy 127.0.0.1:1\n}\nhandle {\nlimitkeeper\nrespond ok\n}"),
+		"a handler of another site":           config("limitkeeper\nrespond ok") + "\nhttp://other.localhost:" + s.Port + " {\nreverse_proxy 127.0.0.1:1\n}",
+		"level DEBUG":                         strings.Replace(config(site), "log {", "log {\nlevel DEBUG", 1),
 	} {
 		if err := s.Load(other); err == nil || !strings.Contains(err.Error(), "API keys would appear in the logs") {
 			t.Errorf("%s: got %v, want an error about the logs", name, err)

@@ -103,7 +103,7 @@ func (c *cache[K, V]) shardOf(k K) uint64 { return maphash.Comparable(c.seed, k)
 func (c *cache[K, V]) loadShared(ctx context.Context, at uint64, k K) (*V, error) {
 	sh := &c.shards[at]
 	epoch := sh.epoch.Load()
-	v, err, _ := sh.flights.Do(c.name(k)+strconv.FormatUint(epoch, 16), func() (any, error) {
+	v, err, _ := sh.flights.Do(c.name(k)+"@"+strconv.FormatUint(epoch, 16), func() (any, error) {
 		if v, _ := sh.lookup(k, c.clock); v != nil { // added since find
 			return v, nil
 		}
@@ -211,7 +211,12 @@ func (sh *shard[K, V]) forgetAll() {
 func (sh *shard[K, V]) evict(keep *V) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if _, oldest, ok := sh.values.GetOldest(); !ok || oldest == keep {
+	k, oldest, ok := sh.values.GetOldest()
+	if ok && oldest == keep {
+		sh.values.Get(k) // it becomes the newest
+		_, oldest, ok = sh.values.GetOldest()
+	}
+	if !ok || oldest == keep {
 		return false
 	}
 	sh.values.RemoveOldest()

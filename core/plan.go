@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -168,13 +169,16 @@ func (p *Plan) checkTexts() error {
 	}
 	given := *p
 	given.Seq, given.CreatedAt, given.UpdatedAt = 0, time.Time{}, time.Time{} // a plan that was accepted stays within the bound
-	text, err := json.Marshal(&given)
-	if err == nil && len(text) > maxPlanBytes {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(&given)
+	if err == nil && text.Len() > maxPlanBytes {
 		field := "features"
 		if p.Description != nil && 2*len(*p.Description) > maxPlanBytes {
 			field = "description"
 		}
-		err = invalid(field, fmt.Sprintf("A plan must be at most %d bytes of JSON, and is %d: shorten its description or its features", maxPlanBytes, len(text)))
+		err = invalid(field, fmt.Sprintf("A plan must be at most %d bytes of JSON, and is %d: shorten its description or its features", maxPlanBytes, text.Len()))
 	}
 	return err
 }

@@ -3,12 +3,15 @@ package core
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/mail"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -70,7 +73,7 @@ func cleanExternalID(id *string) (string, error) {
 	return cleanName("external_id", *id)
 }
 
-// cleanMetadata checks that metadata is a JSON object of at most 4 KiB, and compacts it.
+// cleanMetadata checks that metadata is a JSON object of at most 4 KiB that every reader reads alike, and compacts it.
 func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 	if m == nil {
 		return nil, nil
@@ -85,8 +88,21 @@ func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 	if buf.Len() > maxMetadata {
 		return nil, invalid("metadata", "Metadata must be at most 4 KiB")
 	}
-	return buf.Bytes(), nil
+	dec := jsontext.NewDecoder(bytes.NewReader(buf.Bytes()))
+	for {
+		switch _, err := dec.ReadToken(); {
+		case err == io.EOF:
+			return buf.Bytes(), nil
+		case err != nil:
+			return nil, invalid("metadata", "Metadata must not have a member twice, half a surrogate pair or invalid UTF-8")
+		case dec.StackDepth() > maxMetadataDepth:
+			return nil, invalid("metadata", fmt.Sprintf("Metadata must nest at most %d objects and arrays", maxMetadataDepth))
+		}
+	}
 }
+
+// maxMetadataDepth is the deepest nesting of metadata.
+const maxMetadataDepth = 31
 
 // fieldLabel turns the name of a member into the start of a sentence: plan_id becomes "Plan id".
 func fieldLabel(field string) string {

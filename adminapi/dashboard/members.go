@@ -46,6 +46,9 @@ func readMembers[R, P any](post url.Values, of *core.Members[R, P], r *R, p *P, 
 			continue
 		}
 		text := trimmed(post.Get(m.Name))
+		if (m.Type == core.TypeTime || m.Type == core.TypeStart) && len(text) == len(localTime)-len(":05") {
+			text += ":00" // a browser omits zero seconds
+		}
 		switch {
 		case r != nil && text == trimmed(memberText(of, r, m.Name)):
 		case text == "" && m.Nullable:
@@ -61,7 +64,9 @@ func readMembers[R, P any](post url.Values, of *core.Members[R, P], r *R, p *P, 
 	return nil
 }
 
-func trimmed(text string) string { return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")) }
+func trimmed(text string) string {
+	return strings.TrimSpace(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text))
+}
 
 // memberValue parses the text of a field.
 func memberValue(name string, typ core.MemberType, text string) (v any, err error) {
@@ -71,7 +76,10 @@ func memberValue(name string, typ core.MemberType, text string) (v any, err erro
 	case core.TypeTexts:
 		return lines(text), nil
 	case core.TypeFlag:
-		return text != "false", nil
+		if text != "true" && text != "false" {
+			return nil, fieldError(name, "Must be true or false")
+		}
+		return text == "true", nil
 	case core.TypeObject:
 		return json.RawMessage(text), nil
 	case core.TypeLimits:
@@ -83,9 +91,6 @@ func memberValue(name string, typ core.MemberType, text string) (v any, err erro
 		}
 		return n, nil
 	case core.TypeTime, core.TypeStart:
-		if len(text) == len(localTime)-len(":05") { // a browser omits zero seconds
-			text += ":00"
-		}
 		t, err := time.Parse(localTime, text)
 		if err != nil {
 			return nil, fieldError(name, "Must be a date and a time")

@@ -38,6 +38,7 @@ func TestLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := v.Members[0], v.Members[1]
+	b.Open()
 	got := []int{v.Line, a.Line, a.Value.Line, b.Line, b.Value.Line, b.Items[0].Line, b.Items[1].Line, b.Items[2].Line}
 	if want := []int{2, 2, 3, 4, 4, 5, 5, 6}; !reflect.DeepEqual(got, want) {
 		t.Errorf("lines: got %v, want %v", got, want)
@@ -50,12 +51,13 @@ func TestFaults(t *testing.T) {
 		`{"a":[{"b":1,"\u0062":2}]}`:       {1, "/a/0/b", "Must not be given twice"},
 		`{"a":"\ud800"}`:                   {1, "", "Must not escape half a surrogate pair"},
 		"\"\xff\"":                         {1, "", "Must be valid UTF-8"},
-		`[[[[]]]]`:                         {1, "/0/0/0", "Must not be nested that deeply"},
+		`{"b":1,"a":[[[]]]}`:               {1, "/a", "Must not be nested that deeply"},
+		`[[[[]]]]`:                         {1, "", "Must not be nested that deeply"},
 		"{}\n{}":                           {2, "", "Must be valid JSON"},
 		`{"a":01}`:                         {1, "", "Must be valid JSON"},
 		`{"a":1`:                           {1, "", "Must be valid JSON"},
 		``:                                 {1, "", "Must be valid JSON"},
-		strings.Repeat("[", 100_000) + "]": {1, "/0/0/0", "Must not be nested that deeply"},
+		strings.Repeat("[", 100_000) + "]": {1, "", "Must be valid JSON"},
 	} {
 		_, err := ParseJSON([]byte(text), 3)
 		if got, ok := errors.AsType[*SyntaxError](err); !ok || *got != want {
@@ -99,6 +101,7 @@ func FuzzParseJSON(f *testing.F) {
 
 // forget removes the texts of objects and arrays, so that JSON encodes them.
 func (v *Value) forget() {
+	v.Open()
 	v.raw = ""
 	for i := range v.Members {
 		v.Members[i].forget()

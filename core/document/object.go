@@ -27,6 +27,7 @@ func objectLike(v *Value, path, want string, report Report) *Object {
 		}
 		return nil
 	}
+	v.Open()
 	return &Object{Line: v.Line, Path: path, members: v.Members, report: report}
 }
 

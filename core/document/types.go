@@ -60,6 +60,7 @@ func Whole(v *Value) (int64, bool) {
 }
 
 func texts(v *Value) ([]string, bool) {
+	v.Open()
 	list := make([]string, len(v.Items))
 	for i := range v.Items {
 		if v.Items[i].Kind != '"' {
@@ -100,6 +101,7 @@ func (o *Object) limits(name string) (list []core.Limit) {
 		o.Wrong(name, wantLimits)
 		return nil
 	}
+	v.Open()
 	for i := range v.Items {
 		if len(list) > core.MaxLimits {
 			break // core refuses so many

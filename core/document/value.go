@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"sync"
 	"unicode"
@@ -22,8 +23,8 @@ type Value struct {
 	Kind    jsontext.Kind // 'n', 't', 'f', '"', '0', '{' or '['; 0 for a value whose fault was reported
 	Line    int           // from 1
 	Text    string        // of a string or number; that of a number of YAML may be none of JSON
-	Members []Named       // of an object
-	Items   []Value       // of an array
+	Members []Named       // of an object, after Open
+	Items   []Value       // of an array, after Open
 
 	raw string // of an object or array of JSON; "" in YAML
 }
@@ -59,13 +60,27 @@ func ParseJSON(text []byte, depth int) (v Value, err error) {
 	p.all, p.line, p.seen, p.depth = string(text), 1, 0, depth
 	p.in = *bytes.NewBuffer(text)
 	p.dec.Reset(&p.in)
-	if v, err = p.value(); err == nil {
+	if v, err = p.root(); err == nil {
 		if _, err = p.dec.ReadToken(); err == io.EOF {
 			return v, nil
 		}
 		err = cmp.Or(err, errors.New("a second value"))
 	}
 	return v, p.fault(err)
+}
+
+// Open parses the members or items. What is in them is parsed when they are opened: a body of 64 KiB can have 30,000 values, and most of them
+// are read as one JSON text or not at all.
+func (v *Value) Open() {
+	if v.raw == "" || v.Members != nil || v.Items != nil {
+		return
+	}
+	p := parsers.Get().(*parser)
+	defer parsers.Put(p)
+	p.all, p.line, p.seen, p.depth = v.raw, v.Line, 0, math.MaxInt
+	p.in = *bytes.NewBufferString(v.raw)
+	p.dec.Reset(&p.in)
+	_ = p.level(v) // it is valid
 }
 
 // parser parses JSON.
@@ -108,36 +123,37 @@ func (p *parser) scalar() (string, error) {
 	return p.all[at-len(raw)+1 : at-1], nil
 }
 
-func (p *parser) value() (v Value, err error) {
-	if v.Kind = p.dec.PeekKind(); v.Kind != '{' && v.Kind != '[' {
-		v.Text, err = p.scalar()
-		v.Line = p.here()
-		return v, err
+// root reads the value of the whole text.
+func (p *parser) root() (v Value, err error) {
+	if v.Kind = p.dec.PeekKind(); v.Kind != '{' {
+		return p.value()
 	}
-	if _, err = p.dec.ReadToken(); err != nil {
-		return v, err
+	err = p.level(&v)
+	v.raw = strings.TrimSpace(p.all)
+	return v, err
+}
+
+// level reads an object or array, and the objects and arrays in it as JSON texts.
+func (p *parser) level(v *Value) error {
+	if _, err := p.dec.ReadToken(); err != nil {
+		return err
 	}
 	v.Line = p.here()
-	from := p.seen - 1
-	if p.dec.StackDepth() > p.depth {
-		return v, errDepth
-	}
 	for {
-		next := p.dec.PeekKind()
-		if next == '}' || next == ']' {
-			_, err = p.dec.ReadToken()
-			v.raw = p.all[from:p.dec.InputOffset()]
-			return v, err
+		if next := p.dec.PeekKind(); next == '}' || next == ']' {
+			_, err := p.dec.ReadToken()
+			return err
 		}
 		var m Named
+		var err error
 		if v.Kind == '{' {
 			if m.Name, err = p.scalar(); err != nil {
-				return v, err
+				return err
 			}
 			m.Line = p.here()
 		}
 		if m.Value, err = p.value(); err != nil {
-			return v, err
+			return err
 		}
 		switch {
 		case v.Kind == '[':
@@ -148,6 +164,49 @@ func (p *parser) value() (v Value, err error) {
 			v.Members = append(v.Members, m)
 		}
 	}
+}
+
+// value reads a value, an object or array as a JSON text.
+func (p *parser) value() (v Value, err error) {
+	if v.Kind = p.dec.PeekKind(); v.Kind != '{' && v.Kind != '[' {
+		v.Text, err = p.scalar()
+		v.Line = p.here()
+		return v, err
+	}
+	inside := p.dec.StackDepth()
+	raw, err := p.dec.ReadValue()
+	if err != nil {
+		return v, err
+	}
+	end := int(p.dec.InputOffset())
+	from := end - len(raw)
+	p.line += strings.Count(p.all[p.seen:from], "\n")
+	v.Line, v.raw, p.seen = p.line, p.all[from:end], from
+	if inside+nesting(v.raw) > p.depth {
+		return v, errDepth
+	}
+	p.here()
+	return v, nil
+}
+
+// nesting returns how deep the objects and arrays of a JSON text nest.
+func nesting(text string) (deepest int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // fault returns the error for an error of the decoder.
