@@ -51,7 +51,7 @@ func TestBodyFaults(t *testing.T) {
 		{"twice inside", `{"name":"a","metadata":{"b":[{"c":1,"c":2}]}}`, "metadata", "Must not be given twice"},
 		{"deep", `{"name":"a","metadata":` + fill("[", 33) + fill("]", 33) + `}`, "metadata", "Must not be nested that deeply"},
 		{"very deep", `{"name":"a","x":` + fill("[", 9000) + fill("]", 9000) + `}`, "x", "Must not be nested that deeply"},
-		{"deeper than any reader goes", fill("[", 30000) + fill("]", 30000), "body", "Body must not be nested that deeply"},
+		{"deeper than any reader goes", fill("[", 30000) + fill("]", 30000), "body", "Body must be valid JSON"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := a.in(t).bad("POST", prefix+"/users", tc.body).wantField(core.CodeInvalidRequest, tc.field)
