@@ -27,7 +27,7 @@ var userCases = []testCase{
 const awkward = "Ünïcode 日本 \x00\x01/:%{}\u2028\"'\\ <&> 👩‍👩‍👧"
 
 // awkwardJSON is compact JSON that another encoder would change.
-var awkwardJSON = json.RawMessage(`{"b":1e400,"a":12345678901234567890,"<&>":"\u00e9é\/","e":[{},null,1.0],"a":0.10}`)
+var awkwardJSON = json.RawMessage(`{"b":1e400,"a":12345678901234567890,"<&>":"\u00e9é\/","e":[{},null,1.0],"z":0.10}`)
 
 func userReadBack(e *env) {
 	account := e.account()
