@@ -67,24 +67,22 @@ func differences[R, P any](of *core.Members[R, P], before, after *R, planName fu
 	for i := range of.List {
 		m := &of.List[i]
 		was, is := m.Get(before), m.Get(after)
-		if sameJSON(was, is) {
+		one := newMember(m.Name, was, is)
+		if bytes.Equal(one.Before, one.After) {
 			continue
 		}
-		name := m.Name
-		if name == "plan_id" {
-			name = "plan"
+		if m.Name == "plan_id" {
 			for _, id := range []*any{&was, &is} {
 				if *id != nil {
 					*id = planName((*id).(string))
 				}
 			}
+			one = newMember("plan", was, is)
 		}
-		list = append(list, newMember(name, was, is))
+		list = append(list, one)
 	}
 	return list
 }
-
-func sameJSON(a, b any) bool { return bytes.Equal(sorted(encode(a)), sorted(encode(b))) }
 
 // encode returns a value of a resource as a compact JSON text.
 func encode(v any) json.RawMessage {

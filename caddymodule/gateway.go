@@ -249,8 +249,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return nil
 }
 
-// answerFailure answers and logs the failure of a handler as Caddy does without error routes, without the header fields of the request:
-// Caddy logs those that it got, with the key.
+// answerFailure answers and logs the failure of a handler as Caddy does without error routes, but without the header fields of the request.
+// Caddy would log the fields that the client sent, with the key.
 func (g *Gateway) answerFailure(w http.ResponseWriter, r *http.Request, err error, took time.Duration) {
 	status := http.StatusInternalServerError
 	if failed, ok := errors.AsType[caddyhttp.HandlerError](err); ok && failed.StatusCode > 0 {

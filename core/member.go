@@ -120,7 +120,7 @@ func (ms *Members[R, P]) Errors(p P) (errs []error) {
 		}
 		_ = m.apply(&p, whole) // it was valid alone
 	}
-	if ms.rule != nil && len(errs) < len(ms.List) {
+	if ms.rule != nil {
 		if err := ms.rule(whole); err != nil {
 			errs = append(errs, err)
 		}

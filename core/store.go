@@ -253,7 +253,7 @@ type LiveStore interface {
 
 // LossyStore is a [Store] whose database can lose writes that it has answered. After a loss the store refuses everything.
 type LossyStore interface {
-	// Accept accepts the losses until now, and returns what was lost, in lines for a person; none if nothing was.
+	// Accept ends the refusal. It returns a line of text for each loss, none if nothing was lost.
 	Accept(ctx context.Context) (lost []string, err error)
 }
 

@@ -1,6 +1,6 @@
 package document
 
-// Report is called with each value at fault: its line, its path, such as limits[1].meter, and what is wrong.
+// Report takes the fault of a value: the line and the path of the value, such as limits[1].meter, and a text for a person.
 type Report func(line int, path, text string)
 
 // Object reads the members of an object. Each method reports a member that is wrong, and returns nothing for it and for a missing member.

@@ -22,7 +22,7 @@ const (
 
 // The texts of the other faults.
 const (
-	WantTexts  = "Must be an array of strings"
+	wantTexts  = "Must be an array of strings"
 	wantFlag   = "Must be true or false"
 	wantTime   = "Must be a time as in RFC 3339, such as 2030-01-31T00:00:00Z"
 	wantStart  = "Must be a time as in RFC 3339, or a date, from 1970 on, such as 2030-01-31T00:00:00Z or 2030-01-31"
@@ -161,7 +161,7 @@ func (o *Object) Member(name string, typ core.MemberType, nullable bool) (v any,
 	case core.TypeText:
 		v = first(value(o, name, WantText, text))
 	case core.TypeTexts:
-		v = first(value(o, name, WantTexts, texts))
+		v = first(value(o, name, wantTexts, texts))
 	case core.TypeFlag:
 		v = first(value(o, name, wantFlag, flag))
 	case core.TypeWhole:

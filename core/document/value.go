@@ -98,7 +98,7 @@ var parsers = sync.Pool{New: func() any { return new(parser) }}
 
 var errDepth = errors.New("too deep")
 
-// here returns the line of what was read last.
+// here returns the line at the end of the last token or value that dec has read.
 func (p *parser) here() int {
 	at := int(p.dec.InputOffset())
 	p.line += strings.Count(p.all[p.seen:at], "\n")
