@@ -230,7 +230,7 @@ func (o *object) plan() *plan {
 	p := &plan{position: o.position()}
 	readPatch(o, &core.PlanMembers, &p.patch)
 	p.name = o.name(p.patch.Name)
-	o.end(namesOf(&core.PlanMembers)...)
+	o.end(planMembers...)
 	return p
 }
 
@@ -248,7 +248,7 @@ func (o *object) user() *user {
 	if _, name := u.identity(); name == "" && !wrong {
 		o.r.add(o.Line, o.Path, "A user needs an external_id, an email or a name")
 	}
-	o.end(append(namesOf(&core.UserMembers), "plan", "keys")...)
+	o.end(userMembers...)
 	unique(o.r, u.keys, "keys", func(k *key) (*position, string, string) { return &k.position, "name", k.name })
 	return u
 }
@@ -313,7 +313,7 @@ func (o *object) key() *key {
 			o.Wrong(digestMember, "Must be the SHA-256 of the value of the key, as 64 hexadecimal digits or in base64")
 		}
 	}
-	o.end(append(namesOf(&core.KeyMembers), "plan", digestMember)...)
+	o.end(keyMembers...)
 	return k
 }
 
@@ -330,8 +330,13 @@ func readDigest(text string) (d core.Digest, ok bool) {
 	return core.Digest(append(b, make([]byte, len(d))...)[:len(d)]), err == nil && len(b) == len(d)
 }
 
-// accountMembers are the members of an account.
-var accountMembers = []string{"account", "key_prefix", "plans", "users"}
+// The names of the members of each object of a file.
+var (
+	accountMembers = []string{"account", "key_prefix", "plans", "users"}
+	planMembers    = namesOf(&core.PlanMembers)
+	userMembers    = append(namesOf(&core.UserMembers), "plan", "keys")
+	keyMembers     = append(namesOf(&core.KeyMembers), "plan", digestMember)
+)
 
 // namesOf returns the names of members in a file. A plan is named by its name, and a key stands in its user.
 func namesOf[R, P any](of *core.Members[R, P]) (names []string) {
@@ -350,8 +355,7 @@ func (o *object) end(known ...string) {
 			return ": a file has no values of keys. Give the SHA-256 of the value as " + digestMember
 		}
 		var of []string
-		for what, members := range map[string][]string{"an account": accountMembers, "a plan": namesOf(&core.PlanMembers),
-			"a user": append(namesOf(&core.UserMembers), "plan", "keys"), "a key": append(namesOf(&core.KeyMembers), "plan", digestMember)} {
+		for what, members := range map[string][]string{"an account": accountMembers, "a plan": planMembers, "a user": userMembers, "a key": keyMembers} {
 			if slices.Contains(members, name) {
 				of = append(of, what)
 			}
