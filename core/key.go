@@ -122,11 +122,7 @@ type KeyPatch struct {
 // KeyMembers describe keys. The batch checks user_id and plan_id, and that the key expires in the future.
 var KeyMembers = Members[Key, KeyPatch]{
 	List: []Member[Key, KeyPatch]{
-		plain("name", TypeText, func(p *KeyPatch) **string { return &p.Name }, func(k *Key) string { return k.Name },
-			func(k *Key, v string) (err error) {
-				k.Name, err = cleanName("name", v)
-				return err
-			}).required(),
+		nameMember(func(p *KeyPatch) **string { return &p.Name }, func(k *Key) *string { return &k.Name }),
 		plain("user_id", TypeWhole, func(p *KeyPatch) **int64 { return &p.UserID }, func(k *Key) int64 { return k.UserID }, nil).required(),
 		nullable("plan_id", TypeText, func(p *KeyPatch) *Optional[string] { return &p.PlanID }, func(k *Key) *string { return orNil(k.PlanID) }, nil),
 		plain("status", TypeText, func(p *KeyPatch) **string { return &p.Status }, func(k *Key) string { return string(k.Status) },
@@ -141,11 +137,7 @@ var KeyMembers = Members[Key, KeyPatch]{
 				k.ExpiresAt = v
 				return nil
 			}),
-		nullable("metadata", TypeObject, func(p *KeyPatch) *Optional[json.RawMessage] { return &p.Metadata }, func(k *Key) *json.RawMessage { return metadataOrNil(k.Metadata) },
-			func(k *Key, v *json.RawMessage) (err error) {
-				k.Metadata, err = cleanMetadata(v)
-				return err
-			}),
+		metadataMember(func(p *KeyPatch) *Optional[json.RawMessage] { return &p.Metadata }, func(k *Key) *json.RawMessage { return &k.Metadata }),
 	},
 	fresh: func() *Key { return new(Key) },
 }

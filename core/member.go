@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"reflect"
 )
 
@@ -80,6 +81,28 @@ func nullable[R, P, T any](name string, typ MemberType, in func(*P) *Optional[T]
 		m.apply = func(p *P, r *R) error { return set(r, in(p).Value) }
 	}
 	return m
+}
+
+// nameMember describes the member name. of returns where a resource has it.
+func nameMember[R, P any](in func(*P) **string, of func(*R) *string) Member[R, P] {
+	return plain("name", TypeText, in, func(r *R) string { return *of(r) }, func(r *R, v string) (err error) {
+		*of(r), err = cleanName("name", v)
+		return err
+	}).required()
+}
+
+// metadataMember describes the member metadata. of returns where a resource has it.
+func metadataMember[R, P any](in func(*P) *Optional[json.RawMessage], of func(*R) *json.RawMessage) Member[R, P] {
+	get := func(r *R) *json.RawMessage {
+		if *of(r) == nil {
+			return nil
+		}
+		return of(r)
+	}
+	return nullable("metadata", TypeObject, in, get, func(r *R, v *json.RawMessage) (err error) {
+		*of(r), err = cleanMetadata(v)
+		return err
+	})
 }
 
 // Members describe a kind of resource.

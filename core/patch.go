@@ -1,9 +1,5 @@
 package core
 
-import (
-	"encoding/json"
-)
-
 // Optional is a member of a patch that can also be cleared. The zero value leaves the member alone.
 type Optional[T any] struct {
 	Set   bool
@@ -38,14 +34,6 @@ func notNil[T any](list []T) *[]T {
 		list = []T{}
 	}
 	return &list
-}
-
-// metadataOrNil returns a pointer to metadata, nil for none.
-func metadataOrNil(m json.RawMessage) *json.RawMessage {
-	if m == nil {
-		return nil
-	}
-	return &m
 }
 
 // orZero returns what p points to, the zero value for nil.

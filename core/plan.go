@@ -83,11 +83,7 @@ type PlanPatch struct {
 // PlanMembers describe plans.
 var PlanMembers = Members[Plan, PlanPatch]{
 	List: []Member[Plan, PlanPatch]{
-		plain("name", TypeText, func(p *PlanPatch) **string { return &p.Name }, func(pl *Plan) string { return pl.Name },
-			func(pl *Plan, v string) (err error) {
-				pl.Name, err = cleanName("name", v)
-				return err
-			}).required(),
+		nameMember(func(p *PlanPatch) **string { return &p.Name }, func(pl *Plan) *string { return &pl.Name }),
 		nullable("description", TypeText, func(p *PlanPatch) *Optional[string] { return &p.Description }, func(pl *Plan) *string { return pl.Description },
 			func(pl *Plan, v *string) error {
 				pl.Description = v

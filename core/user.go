@@ -80,11 +80,7 @@ type UserPatch struct {
 // UserMembers describe users. The batch checks plan_id and custom_start.
 var UserMembers = Members[User, UserPatch]{
 	List: []Member[User, UserPatch]{
-		plain("name", TypeText, func(p *UserPatch) **string { return &p.Name }, func(u *User) string { return u.Name },
-			func(u *User, v string) (err error) {
-				u.Name, err = cleanName("name", v)
-				return err
-			}).required(),
+		nameMember(func(p *UserPatch) **string { return &p.Name }, func(u *User) *string { return &u.Name }),
 		nullable("email", TypeText, func(p *UserPatch) *Optional[string] { return &p.Email }, func(u *User) *string { return u.Email },
 			func(u *User, v *string) error {
 				u.Email = v
@@ -96,11 +92,7 @@ var UserMembers = Members[User, UserPatch]{
 				return err
 			}),
 		nullable("plan_id", TypeText, func(p *UserPatch) *Optional[string] { return &p.PlanID }, func(u *User) *string { return orNil(u.PlanID) }, nil),
-		nullable("metadata", TypeObject, func(p *UserPatch) *Optional[json.RawMessage] { return &p.Metadata }, func(u *User) *json.RawMessage { return metadataOrNil(u.Metadata) },
-			func(u *User, v *json.RawMessage) (err error) {
-				u.Metadata, err = cleanMetadata(v)
-				return err
-			}),
+		metadataMember(func(p *UserPatch) *Optional[json.RawMessage] { return &p.Metadata }, func(u *User) *json.RawMessage { return &u.Metadata }),
 		nullable("custom_start", TypeStart, func(p *UserPatch) *Optional[time.Time] { return &p.CustomStart }, func(u *User) *time.Time { return orNil(u.Anchors.Start()) }, nil),
 		plain("is_disabled", TypeFlag, func(p *UserPatch) **bool { return &p.Disabled }, func(u *User) bool { return u.Disabled },
 			func(u *User, v bool) error {
