@@ -15,7 +15,7 @@ import (
 )
 
 // A request in the first flight of HTTP/3 is not counted and not forwarded: a recorded copy of that flight could be sent again. The relay
-// drops the rest of the handshake, as one who repeats a recording cannot go on.
+// of the test drops the rest of the handshake: an attacker with a recording has no key of the connection, and sends nothing after the first flight.
 func TestEarlyDataOverHTTP3(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.Start("store memory", "respond ok")
