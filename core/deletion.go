@@ -9,10 +9,8 @@ import (
 // is disabled first, and its keys are deleted in several transactions: one of 240,000 keys takes 700 MB, and stalls others for 2 s. If such a
 // deletion is interrupted, the user is disabled; repeat it.
 func (s *Service) DeleteUser(ctx context.Context, account string, id int64) error {
-	if _, inSteps := s.store.(WatchedStore); !inSteps { // a shared store deletes the keys in steps itself
-		if err := s.deleteManyKeys(ctx, account, id); err != nil {
-			return err
-		}
+	if err := s.deleteManyKeys(ctx, account, id); err != nil {
+		return err
 	}
 	return s.batch(ctx, account, batchNeeds{}, func(b *Batch) error { return b.DeleteUser(id) })
 }

@@ -69,6 +69,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // MinMinFree is the smallest [Options.MinFree] in bytes.
@@ -116,6 +117,8 @@ type Options struct {
 
 // Store is a [core.Store] on disk.
 type Store struct {
+	resource.Resources
+
 	db       *table.DB
 	dir      string
 	options  Options       // as Open has completed them

@@ -14,6 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/record"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // CheckOptions has the callbacks of [Check].
@@ -168,58 +169,25 @@ func (s *Store) checkRecords(c *CheckReport, o CheckOptions) error {
 func (k *checking) checkRecord(p path, value []byte) []error {
 	r := decoder{p[1:]}
 	switch p[0] {
-	case kindAccount:
-		a, err := record.Decode[core.Account](value)
+	case kindAccount, byte(resource.OwnerKey), kindUser, kindPlan, kindKey:
+		return k.checkResource(p, value)
+	case kindUnique:
+		u := resource.Unique{}
+		account := r.text()
+		u.Name, u.Value = r.text(), r.text()
+		return []error{k.checkID(u.Kind(), account, string(value))}
+	case byte(resource.Account) | 0x20, byte(resource.OwnerKey) | 0x20, byte(resource.Plan) | 0x20, byte(resource.Key) | 0x20:
+		n, err := decodeNumber(value)
 		if err != nil {
 			return []error{undecodable(p, err)}
 		}
-		n := int64(r.uint64())
-		return []error{k.checkNumber(accountIDPath(a.ID), n), k.checkNumber(accountNamePath(a.Name), n)}
-	case kindOwnerKey:
-		account := r.text()
-		o, err := record.Decode[core.OwnerKey](value)
-		if err != nil {
-			return []error{undecodable(p, err)}
-		}
-		n := int64(r.uint64())
-		return []error{k.checkNumber(ownerKeyIDPath(account, o.ID), n), k.checkDigest(ownerDigestPath(o.Digest), account, n)}
-	case kindHolding:
-		account, user := r.text(), int64(r.uint64())
-		return []error{k.checkMember(usersOnPlan(account, r.text()), user)}
-	case kindUser:
-		return k.checkUser(p, r.text(), value)
-	case kindKey:
-		return k.checkKey(p, r.text(), value)
-	case kindPlan:
-		account := r.text()
-		plan, err := record.Decode[core.Plan](value)
-		if err != nil {
-			return []error{undecodable(p, err)}
-		}
-		return []error{k.checkNumber(planIDPath(account, plan.ID), plan.Seq), k.checkMember(allPlans(account), plan.Seq)}
-	case kindAccountID, kindAccountName:
-		return k.checkTarget(p, value, func(n int64) path { return accountPath(n) })
-	case kindEmail, kindExternalID:
-		account := r.text()
-		return k.checkTarget(p, value, func(n int64) path { return userPath(account, n) })
-	case kindKeyID:
-		account := r.text()
-		return k.checkTarget(p, value, func(n int64) path { return keyPath(account, n) })
-	case kindPlanID:
-		account := r.text()
-		return k.checkTarget(p, value, func(n int64) path { return planPath(account, n) })
-	case kindOwnerKeyID:
-		account := r.text()
-		return k.checkTarget(p, value, func(n int64) path { return ownerKeyPath(account, n) })
-	case kindDigest, kindOwnerDigest:
+		return []error{k.checkExists(recordPath(resource.Kind(p[0]&^0x20), r.text(), n))}
+	case kindDigest:
 		account, n, err := decodeRef(value)
 		if err != nil {
 			return []error{undecodable(p, err)}
 		}
-		if p[0] == kindDigest {
-			return []error{k.checkExists(keyPath(account, n))}
-		}
-		return []error{k.checkExists(ownerKeyPath(account, n))}
+		return []error{k.checkExists(keyPath(account, n))}
 	case kindSet:
 		return k.checkSet(p)
 	case kindPages:
@@ -261,13 +229,13 @@ func (k *checking) checkDigest(p path, account string, n int64) error {
 	return err
 }
 
-// checkTarget returns an error unless the record that value names exists.
-func (k *checking) checkTarget(p path, value []byte, to func(int64) path) []error {
-	n, err := decodeNumber(value)
-	if err != nil {
-		return []error{undecodable(p, err)}
+// checkID returns an error unless the resource with an id exists.
+func (k *checking) checkID(kind resource.Kind, account, id string) error {
+	value, err := reader{k.snapshot, account}.record(kind, id)
+	if err == nil && value == nil {
+		err = absent(idPath(kind, account, id))
 	}
-	return []error{k.checkExists(to(n))}
+	return err
 }
 
 func (k *checking) checkExists(p path) error {
@@ -278,39 +246,52 @@ func (k *checking) checkExists(p path) error {
 	return err
 }
 
-func (k *checking) checkUser(p path, account string, value []byte) (errs []error) {
-	u, err := record.Decode[core.User](value)
+// checkResource checks that a resource is found by all its names.
+func (k *checking) checkResource(p path, value []byte) (errs []error) {
+	kind, r := resource.Kind(p[0]), decoder{p[1:]}
+	account, number := r.text(), int64(r.uint64())
+	names, v, err := resource.NamesOf(kind, value)
 	if err != nil {
 		return []error{undecodable(p, err)}
 	}
-	for _, f := range u.Filters() {
-		errs = append(errs, k.checkMember(userIndex(account, f), u.ID))
+	if kind != resource.User {
+		errs = append(errs, k.checkNumber(idPath(kind, account, names.ID), number))
 	}
-	if u.PlanID != "" {
-		errs = append(errs, k.checkExists(holdingPath(account, u.ID, u.PlanID)))
+	for _, set := range names.Sets {
+		errs = append(errs, k.checkMember(setPath(account, set), number))
 	}
-	for _, f := range u.UniqueFilters() {
-		errs = append(errs, k.checkNumber(uniquePath(account, f), u.ID))
+	for _, u := range names.Unique {
+		errs = append(errs, k.checkHolder(uniquePath(account, u), names.ID))
+	}
+	user, plan := int64(0), ""
+	switch v := v.(type) {
+	case *core.User:
+		user, plan = v.ID, v.PlanID
+	case *core.Key:
+		user, plan = v.UserID, v.PlanID
+		errs = append(errs, k.checkExists(userPath(account, user)))
+		for _, d := range v.Digests() {
+			errs = append(errs, k.checkDigest(digestPath(d), account, number))
+		}
+	}
+	if plan != "" {
+		errs = append(errs, k.checkMember(setPath(account, resource.UserSet(core.UserFilter{OnPlan: plan})), user))
 	}
 	return errs
 }
 
-func (k *checking) checkKey(p path, account string, value []byte) []error {
-	x, err := record.Decode[core.Key](value)
-	if err != nil {
-		return []error{undecodable(p, err)}
+// checkHolder returns an error unless the record at p names the resource with the id.
+func (k *checking) checkHolder(p path, id string) error {
+	value, err := k.get(p)
+	switch {
+	case err != nil:
+		return undecodable(p, err)
+	case value == nil:
+		return absent(p)
+	case string(value) != id:
+		return contradiction(p, "it names %q, but %q has this value", value, id)
 	}
-	errs := []error{k.checkNumber(keyIDPath(account, x.ID), x.Seq), k.checkExists(userPath(account, x.UserID))}
-	for _, d := range x.Digests() {
-		errs = append(errs, k.checkDigest(digestPath(d), account, x.Seq))
-	}
-	if x.PlanID != "" {
-		errs = append(errs, k.checkExists(holdingPath(account, x.UserID, x.PlanID)))
-	}
-	for _, base := range keyIndexes(account, x) {
-		errs = append(errs, k.checkMember(base, x.Seq))
-	}
-	return errs
+	return nil
 }
 
 // openIndex opens an index, or returns the index that it has opened before.
@@ -341,31 +322,18 @@ func (k *checking) checkMember(base path, n int64) error {
 	return err
 }
 
-// checkSet checks that each number in the index of a list has its record.
+// checkSet checks that each number in a set has its record.
 func (k *checking) checkSet(p path) []error {
 	r := decoder{p[1:]}
 	account := r.text()
-	to := func(n int64) path { return userPath(account, n) }
-	switch name := r.text(); name {
-	case "users", "anchored":
-	case "plan", "on":
-		r.text()
-	case "plans":
-		to = func(n int64) path { return planPath(account, n) }
-	case "keys", "plan keys":
-		if name == "plan keys" {
-			r.text()
-		}
-		r.uint64()
-		r.text()
-		to = func(n int64) path { return keyPath(account, n) }
-	default:
-		return []error{contradiction(p, "this kind of index is unknown")}
+	kind := resource.KindOfSet(r.text())
+	if kind == 0 {
+		return []error{contradiction(p, "this kind of set is unknown")}
 	}
 	if !rankset.IsRoot(r.rest) {
 		return nil
 	}
-	return k.checkMembers(p[:len(p)-1], to)
+	return k.checkMembers(p[:len(p)-1], func(n int64) path { return recordPath(kind, account, n) })
 }
 
 // checkMembers checks that each number of an index has a record. to returns the path of that record.

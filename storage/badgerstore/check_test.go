@@ -98,7 +98,7 @@ func TestCheckRecords(t *testing.T) {
 		consume(t, s, request(fmt.Sprint("key", i), 1, endless, noon))
 	}
 	writeCheckpoint(t, s)
-	paths := stored(t, s, "AanUexPpKkdScCOqoh")
+	paths := stored(t, s, "AaUuPpKkdScCOo")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestCheckRecords(t *testing.T) {
 		}
 		_ = os.RemoveAll(dir)
 	}
-	for _, kind := range "AanUexPpKkdScCOqoh" {
+	for _, kind := range "AaUuPpKkdScCOo" {
 		if kinds[byte(kind)] == 0 {
 			t.Errorf("no record of the kind %c was deleted", kind)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // audit reads the whole event log and returns its problems: an invalid record, an event whose number or links do not
@@ -137,7 +138,7 @@ func (a *auditing) writes(w *writes) error {
 		a.created[of] = true
 	}
 	for _, kind := range []uint32{kindKey, kindUser} {
-		last, given := w.value(lastPath(acct, byte(kind)))
+		last, given := w.value(lastPath(acct, resource.Kind(kind)))
 		if _, sure := a.maxRemoved[kind]; given && !sure {
 			n, lastErr := decodeNumber(last)
 			a.maxRemoved[kind], err = n, firstOf(err, lastErr)

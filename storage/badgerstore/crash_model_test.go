@@ -84,7 +84,7 @@ type model struct {
 	requests  map[string]*requestState
 	histories map[core.CounterID]*historyModel
 	ids       map[[2]string]countedRequest // by key and request id
-	resources map[string]*resource
+	resources map[string]*changed
 	totals    map[string]int64
 	problems  []string
 }
@@ -116,8 +116,8 @@ type historyModel struct {
 	serials map[string]int64 // the last serial number of each caller
 }
 
-// resource is a user or key that a test creates, and may delete.
-type resource struct {
+// changed is a user or key that a test creates, and may delete.
+type changed struct {
 	kind                     string
 	deleting                 bool // the deletion was requested
 	created, deleted         bool // the creation or deletion was answered
@@ -135,7 +135,7 @@ const (
 
 func newModel() *model {
 	b := &model{requests: map[string]*requestState{}, histories: map[core.CounterID]*historyModel{}, ids: map[[2]string]countedRequest{},
-		resources: map[string]*resource{}, totals: map[string]int64{}}
+		resources: map[string]*changed{}, totals: map[string]int64{}}
 	for n := range fixtureKeys {
 		b.addHistory(ofKey(fixtureKey(n)))
 	}
@@ -176,17 +176,17 @@ func (m *model) answered(name string, o outcome, used int64) {
 func (m *model) creating(kind, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.resources[name] = &resource{kind: kind}
+	m.resources[name] = &changed{kind: kind}
 	if kind == usedKey {
 		m.addHistory(ofKey(name))
 	}
 }
 
-func (m *model) created(name string)  { m.change(name, true, func(x *resource) { x.created = true }) }
-func (m *model) deleting(name string) { m.change(name, false, func(x *resource) { x.deleting = true }) }
-func (m *model) deleted(name string)  { m.change(name, true, func(x *resource) { x.deleted = true }) }
+func (m *model) created(name string)  { m.change(name, true, func(x *changed) { x.created = true }) }
+func (m *model) deleting(name string) { m.change(name, false, func(x *changed) { x.deleting = true }) }
+func (m *model) deleted(name string)  { m.change(name, true, func(x *changed) { x.deleted = true }) }
 
-func (m *model) change(name string, answer bool, fn func(*resource)) {
+func (m *model) change(name string, answer bool, fn func(*changed)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if x := m.resources[name]; x != nil && (!answer || !m.crashed) {
@@ -205,7 +205,7 @@ func (m *model) snapshotAnswers() (safe func()) {
 			answeredRequests = append(answeredRequests, a)
 		}
 	}
-	var made, gone []*resource
+	var made, gone []*changed
 	for _, x := range m.resources {
 		if x.created {
 			made = append(made, x)

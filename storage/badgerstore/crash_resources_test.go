@@ -41,7 +41,7 @@ func (m *model) checkResources(s *Store) {
 			delete(m.histories, ofKey(name))
 			continue
 		}
-		*x = resource{kind: x.kind, created: true, createdSafe: true, seen: true}
+		*x = changed{kind: x.kind, created: true, createdSafe: true, seen: true}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // SetHistory implements [core.Importer].
@@ -218,7 +219,7 @@ func (t *counterState) keepEnded(before *endedDays) {
 // LastNumbers implements [core.Importer].
 func (s *Store) LastNumbers(_ context.Context, account string) (n core.Numbers, err error) {
 	err = s.read(account, func(r snapshot) error {
-		for kind, to := range map[byte]*int64{kindUser: &n.User, kindPlan: &n.Plan, kindKey: &n.Key} {
+		for kind, to := range map[resource.Kind]*int64{resource.User: &n.User, resource.Plan: &n.Plan, resource.Key: &n.Key} {
 			if *to, err = r.number(lastPath(account, kind)); err != nil {
 				return err
 			}

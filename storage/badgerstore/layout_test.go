@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // noon has nanoseconds of nine digits.
@@ -172,24 +173,15 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	for _, a := range names {
-		add("users of "+a, nodes(allUsers(a))...)
-		add("plans of "+a, nodes(allPlans(a))...)
 		add("last of "+a, lastPath(a, kindKey))
 		for _, b := range names {
 			name := a + "/" + b
-			add("with plan "+name, nodes(usersWithPlan(a, b))...)
-			add("on plan "+name, nodes(usersOnPlan(a, b))...)
+			add("set "+name, nodes(setPath(a, b))...)
 			add("key "+name, keyIDPath(a, b))
-			add("plan "+name, planIDPath(a, b))
-			add("email "+name, emailPath(a, b))
-			add("external id "+name, externalIDPath(a, b))
-			add("holding "+name, holdingPath(a, 1, b))
+			add("plan "+name, idPath(resource.Plan, a, b))
 			for _, c := range names {
-				name := name + "/" + c
-				add("keys "+name, nodes(keyIndex(a, core.KeyFilter{PlanID: &b, Status: core.KeyStatus(c)}))...)
-				add("keys of a user "+name, nodes(keyIndex(a, core.KeyFilter{UserID: 1, PlanID: &b, Status: core.KeyStatus(c)}))...)
+				add("unique "+name+"/"+c, uniquePath(a, resource.Unique{Name: b, Value: c}))
 			}
-			add("keys of any plan "+name, nodes(keyIndex(a, core.KeyFilter{Status: core.KeyStatus(b)}))...)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // Open opens the store in a directory, and creates the directory if it does not exist. It returns
@@ -107,6 +108,7 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 		beforeCommit: func() error { return nil }, applying: map[string]chan struct{}{},
 		accounts: accountNumbers{seed: maphash.MakeSeed()}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
 	}
+	s.Resources = resource.New(database{s})
 	if s.failpoint == nil {
 		s.failpoint = noFailpoint
 	}

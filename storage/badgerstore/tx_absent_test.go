@@ -6,6 +6,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // TestAbsentRecord: a missing record to which another record refers is damage. A failure means that the store reads it as
@@ -35,7 +36,7 @@ func TestAbsentRecord(t *testing.T) {
 			_, _, err := s.Users(ctx, acct, core.UserFilter{}, everything)
 			return err
 		}},
-		"account": {accountPath(1), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
+		"account": {recordPath(resource.Account, "", 1), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"math/bits"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // slots are some of the counters of a page.
@@ -107,10 +108,14 @@ func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 		kept := d.Top[:0]
 		for _, u := range d.Top {
 			if u.Seq != 0 {
-				k, err := found[core.Key](r, keyPath(account, u.Seq), core.ErrKeyNotFound)
-				if errors.Is(err, core.ErrKeyNotFound) {
+				value, err := r.get(keyPath(account, u.Seq))
+				if err != nil {
+					return err
+				}
+				if value == nil {
 					continue
 				}
+				k, err := record.Decode[core.Key](value)
 				if err != nil {
 					return err
 				}
@@ -162,14 +167,14 @@ func (r snapshot) slotsFor(of core.DaysFilter) ([]slots, error) {
 		return nil, err
 	}
 	if of.PlanID == "" {
-		users, err := r.members(allUsers(of.Account))
+		users, err := r.members(setPath(of.Account, resource.UserSet(core.UserFilter{})))
 		return slotsOf(uint32(account), kindUser, users, false), err
 	}
-	keys, err := r.members(keyIndex(of.Account, core.KeyFilter{PlanID: &of.PlanID}))
+	keys, err := r.members(setPath(of.Account, resource.KeySet(core.KeyFilter{PlanID: &of.PlanID})))
 	if err != nil {
 		return nil, err
 	}
-	users, err := r.members(usersWithPlan(of.Account, of.PlanID))
+	users, err := r.members(setPath(of.Account, resource.UserSet(core.UserFilter{PlanID: of.PlanID})))
 	return append(slotsOf(uint32(account), kindKey, keys, false), slotsOf(uint32(account), kindUser, users, true)...), err
 }
 

@@ -18,7 +18,7 @@ import (
 var (
 	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hlen", "hmget", "hset", "hsetnx", "lindex", "llen",
 		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zrange",
-		"zrem", "zscore", "time"}
+		"zrem", "time"}
 	ofStore      = []string{"del", "eval", "evalsha", "get", "hscan", "info", "lrem", "set"}
 	ofConnection = []string{"hello", "ping", "client|tracking", "cluster|slots", "cluster|shards"}
 )

@@ -256,8 +256,6 @@ var (
 	readHistoryScript    = newScript("shared", "read_history")
 	importHistoryScript  = newScript("shared", "import_history")
 	batchScript          = newScript("batch")
-	readPageScript       = newScript("read_page")
-	readAfterScript      = newScript("read_after")
 	createCountersScript = newScript("create_counters")
 	setCounterScript     = newScript("shared", "day_counts", "set_counter")
 	deleteCounterScript  = newScript("delete_counter")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // SetHistory implements [core.Importer].
@@ -98,12 +99,12 @@ func (s *Store) setAt(ctx context.Context, id core.CounterID, at location, c *sc
 // ensureCounter creates a counter if its key or user exists. Otherwise it returns which does not.
 func (s *Store) ensureCounter(ctx context.Context, id core.CounterID, at location) error {
 	if id.KeyID == "" {
-		if _, err := fetch[core.User](ctx, s, s.o.account(id.Account).user(id.UserID), core.ErrUserNotFound); err != nil {
+		if _, err := s.User(ctx, id.Account, id.UserID); err != nil {
 			return err
 		}
 		return s.createCounters(ctx, at.slot, "", "")
 	}
-	k, err := fetch[keyRecord](ctx, s, s.o.account(id.Account).apiKey(id.KeyID), core.ErrKeyNotFound)
+	k, err := s.Key(ctx, id.Account, id.KeyID)
 	if err != nil {
 		return err
 	}
@@ -122,8 +123,13 @@ func (s *Store) LastNumbers(ctx context.Context, account string) (core.Numbers, 
 		return core.Numbers{}, err
 	}
 	defer s.end()
-	t := s.newTx(ctx, account)
-	t.isTask = true // the tasks that are left of a transaction change no numbers
-	t.begin()
-	return core.Numbers{User: t.last["user"], Plan: t.last["plan"], Key: t.last["key"]}, t.readErr
+	r := s.newReader(ctx, resource.Scope{Account: account})
+	var n core.Numbers
+	for kind, to := range map[resource.Kind]*int64{resource.User: &n.User, resource.Plan: &n.Plan, resource.Key: &n.Key} {
+		var err error
+		if *to, err = r.Last(kind); err != nil {
+			return core.Numbers{}, err
+		}
+	}
+	return n, nil
 }

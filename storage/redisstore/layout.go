@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // Keys. Every name begins with the prefix. Braces enclose the hash tag: keys with the same tag share a
@@ -13,13 +14,14 @@ import (
 //
 //	{registry}version                  random, changes with each write to the registry
 //	{registry}version:<account>        the same for the members of the account, its owner's keys and its sign-in data
+//	{registry}a:<id>                   account, JSON
+//	{registry}o:<account>/<id>         owner's key, JSON
+//	{registry}i:<account>              sign-in data of an account, JSON
+//	{registry}accounts                 sorted set: ids of all accounts
+//	{registry}owner-keys:<account>     sorted set: the owner's keys of an account
 //	{registry}names                    hash: name of an account to its id
-//	{registry}accounts                 hash: id to account, JSON
-//	{registry}order                    list: ids of accounts in order of creation
-//	{registry}owners                   hash: digest to owner's key, JSON
-//	{registry}owners:<account>         list: digests of the account's owner's keys in order of creation
-//	{registry}owner-ids:<account>      hash: id of an owner's key to its digest
-//	{registry}access                   hash: id of an account to its sign-in data, JSON
+//	{registry}owner-digests            hash: digest to owner's key
+//	{registry}last                     hash: largest number of an account and of an owner's key so far
 //
 //	{<account>}version                 random, changes with each write to the account
 //	{<account>}last                    hash: largest user ID, plan Seq and key Seq so far
@@ -27,7 +29,7 @@ import (
 //	{<account>}external-ids            hash: external id to user ID
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
-//	{<account>}users…  plans  keys…    sorted sets of ids, one for each filter
+//	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
 //	{<account>}outbox                  list: tasks of the outbox (outbox.go)
 //
 //	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
@@ -71,52 +73,18 @@ func decodeDigest(s string) (d core.Digest, ok bool) {
 
 func (n keySlot) key(name string) string { return string(n) + name }
 
-func (n keySlot) user(id int64) string    { return string(n) + "u:" + strconv.FormatInt(id, 10) }
-func (n keySlot) plan(id string) string   { return string(n) + "p:" + id }
-func (n keySlot) apiKey(id string) string { return string(n) + "k:" + id }
-
-// uniqueMember is an email or an external id.
-type uniqueMember struct{ hash, field string } // the hash that maps it to the ID of its user, and its field there
-
-// unique returns the member of a filter of [core.User.UniqueFilters], and false for any other filter.
-func (n keySlot) unique(f core.UserFilter) (m uniqueMember, ok bool) {
-	switch {
-	case f.Email != "":
-		return uniqueMember{n.key("emails"), core.FoldEmail(f.Email)}, true
-	case f.ExternalID != "":
-		return uniqueMember{n.key("external-ids"), f.ExternalID}, true
-	}
-	return m, false
+// record names the record of a resource.
+func (n keySlot) record(kind resource.Kind, id string) string {
+	return string(n) + strings.ToLower(string(kind)) + ":" + id
 }
 
-// users names the index for a filter. Filters by a unique member have no index.
-func (n keySlot) users(f core.UserFilter) string {
-	switch {
-	case f.PlanID != "":
-		return string(n) + "users:p" + f.PlanID
-	case f.OnPlan != "":
-		return string(n) + "users:on" + f.OnPlan
-	case f.Anchored:
-		return string(n) + "users:anchored"
-	}
-	return string(n) + "users"
+func (n keySlot) user(id int64) string {
+	return n.record(resource.User, strconv.FormatInt(id, 10))
 }
 
-// keys names the index for a filter. The plan is last in the name, because a caller may pass a plan id
-// with any characters.
-func (n keySlot) keys(f core.KeyFilter) string {
-	name := string(n) + "keys"
-	if f.UserID != 0 {
-		name += ":u" + strconv.FormatInt(f.UserID, 10)
-	}
-	if f.Status != "" {
-		name += ":s" + string(f.Status)
-	}
-	if f.PlanID != nil {
-		name += ":p" + *f.PlanID
-	}
-	return name
-}
+// users and keys name the set of the resources that match a filter.
+func (n keySlot) users(f core.UserFilter) string { return n.key(resource.UserSet(f)) }
+func (n keySlot) keys(f core.KeyFilter) string   { return n.key(resource.KeySet(f)) }
 
 // Keys in the slot of a user.
 func (n keySlot) counters() string                      { return string(n) + "c" }

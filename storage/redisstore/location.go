@@ -21,6 +21,7 @@ type location struct {
 	slot  keySlot
 	field string
 	moves uint8 // how often the key has moved, modulo 256
+	given bool  // the number of the key was given by a caller: an earlier key may have had it
 }
 
 // seq returns the Seq of a key. It returns 0 for a user and for the zero location.
@@ -33,23 +34,46 @@ func (p location) seq() int64 {
 }
 
 // encodeLocation returns the stored form of a key's location.
-func encodeLocation(k *keyRecord) string {
-	return fmt.Sprintf("%d %d %d", k.Seq, k.UserID, k.Moves)
+func encodeLocation(k *core.Key, moves uint8, given bool) string {
+	at := fmt.Sprintf("%d %d %d", k.Seq, k.UserID, moves)
+	if given {
+		at += " given"
+	}
+	return at
 }
 
 // decodeLocation is the inverse of encodeLocation.
-func (s *Store) decodeLocation(account, text string) (p location, err error) {
-	field, rest, _ := strings.Cut(text, " ")
-	user, moves, _ := strings.Cut(rest, " ")
-	id, err := strconv.ParseInt(user, 10, 64)
-	if err != nil {
+func (s *Store) decodeLocation(account, text string) (location, error) {
+	parts := append(strings.Split(text, " "), "", "", "")
+	user, err := strconv.ParseInt(parts[1], 10, 64)
+	moves, err2 := strconv.ParseUint(parts[2], 10, 8)
+	if err := cmp.Or(err, err2); err != nil {
 		return location{}, record.ErrDamaged
 	}
-	n, err := strconv.ParseUint(moves, 10, 8)
-	if err != nil {
-		return location{}, record.ErrDamaged
+	return location{s.o.usage(account, user), parts[0], uint8(moves), parts[3] != ""}, nil
+}
+
+// locationsOf returns the location of each key with one of the ids.
+func (r *reader) locationsOf(ids []string) (map[string]location, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	return location{s.o.usage(account, id), field, uint8(n)}, nil
+	answers, err := r.read(func(b *batch) {
+		for _, id := range ids {
+			b.add("HGET", r.slot.key("locations"), id)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]location{}
+	for i, id := range ids {
+		at, _ := text(answers[i])
+		if all[id], err = r.s.decodeLocation(r.in.Account, at); err != nil {
+			return nil, core.Unavailable(err)
+		}
+	}
+	return all, nil
 }
 
 // locations returns the location of each counter.

@@ -261,7 +261,7 @@ func TestMissingAccountRefuses(t *testing.T) {
 	o, log := logging(server.Addr())
 	w := newWorld(t, openFaulty(t, o), 1)
 	awaitBeat(t, server)
-	server.Do(t, "HDEL", redisstore.DefaultPrefix+"{registry}accounts", w.account)
+	server.Do(t, "ZREM", redisstore.DefaultPrefix+"{registry}accounts", w.account)
 	w.checkRefuses(t, log, "0 of 1 accounts")
 	w.checkAccepted(t, w.s)
 }

@@ -158,7 +158,7 @@ func (m *master) check(ctx context.Context) error {
 	s, b := m.w.s, m.client.B()
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Hlen().Key(s.o.registry().key("accounts")).Build(),
+	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Zcard().Key(s.o.registry().key("accounts")).Build(),
 		b.Get().Key(s.o.registry().key("format")).Build())
 	text, err := answers[0].ToString()
 	if err != nil {

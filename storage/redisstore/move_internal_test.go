@@ -8,6 +8,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // moveTest is a key that moves between users.
@@ -43,6 +44,19 @@ func newMoveTest(t *testing.T) *moveTest {
 	return m
 }
 
+// leaveTasks runs a transaction, and leaves its tasks in the outbox, as a process that dies.
+func (m *moveTest) leaveTasks(fn func(core.Tx) error) error {
+	m.t.Helper()
+	return resource.New(undrained{database{m.s}}).Update(m.t.Context(), moveAccount, fn)
+}
+
+type undrained struct{ database }
+
+func (d undrained) Change(ctx context.Context, in resource.Scope, fn func(resource.Reader) (*resource.Changes, error)) error {
+	_, err := d.s.change(ctx, in, fn)
+	return err
+}
+
 func (m *moveTest) update(fn func(core.Tx) error) {
 	m.t.Helper()
 	if err := m.s.Update(m.t.Context(), moveAccount, fn); err != nil {
@@ -59,7 +73,7 @@ func (m *moveTest) moveTo(user int64) {
 // beginMoveTo moves the key to a user, like a process that dies before it runs the tasks.
 func (m *moveTest) beginMoveTo(user int64) {
 	m.t.Helper()
-	if _, err := m.s.update(m.t.Context(), moveAccount, false, moveKeyTo(user)); err != nil {
+	if err := m.leaveTasks(moveKeyTo(user)); err != nil {
 		m.t.Fatal(err)
 	}
 }

@@ -31,7 +31,6 @@ type task struct {
 
 const (
 	deleteUserCounters = "user"  // delete the counters of a user and of its keys
-	deleteUserKeys     = "all"   // delete the keys of a user, then as above
 	deleteKeyCounter   = "key"   // delete the counter of a key
 	moveKeyCounter     = "move"  // move the counter of a key to another user
 	removeTombstone    = "again" // delete the tombstone of a user or key
@@ -125,12 +124,6 @@ func (s *Store) runTask(ctx context.Context, account, text string) error {
 	switch k.kind {
 	case deleteUserCounters:
 		err = s.deleteCountersOf(ctx, account, k.from)
-	case deleteUserKeys:
-		if err = s.deleteKeysOf(ctx, account, k.from); err == nil {
-			err = s.deleteCountersOf(ctx, account, k.from)
-		} else if errors.Is(err, errReused) { // another process has finished the task
-			err = nil
-		}
 	case deleteKeyCounter:
 		err = s.deleteCounter(ctx, s.o.usage(account, k.from), fieldOf(k.seq))
 	case removeTombstone:
@@ -170,29 +163,6 @@ func (s *Store) deleteCounter(ctx context.Context, n keySlot, field string) erro
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	return unavailable(deleteCounterScript.write(ctx, s, keys, args).Error())
-}
-
-// deleteKeysOf deletes the keys of a deleted user in batches of keysPerStep, so that other calls wait
-// little.
-func (s *Store) deleteKeysOf(ctx context.Context, account string, user int64) error {
-	for left := true; left; {
-		if s.closing.Load() {
-			return errClosed
-		}
-		err := s.retryStale(func() (done bool, err error) {
-			t := s.newTx(ctx, account)
-			t.isTask = true
-			done, _, err = t.run(func(core.Tx) error {
-				left, err = t.deleteSomeKeys(user)
-				return err
-			})
-			return done, err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // deleteCountersOf deletes the counters of a user and of its keys. The user's own counter goes first:

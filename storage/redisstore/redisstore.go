@@ -15,7 +15,7 @@
 //	               └── delete or move counters ────────────► {<account>/<user>}
 //
 // Consume runs scripts/consume.lua once. Update collects its writes, and commits them in one batch if the
-// version of the account is unchanged (tx.go). Changes that follow in the slots of users are tasks in the
+// version of the account is unchanged (resource.go). Changes that follow in the slots of users are tasks in the
 // outbox of the account: the same batch writes them, and Update or a later caller runs them (outbox.go).
 //
 // The package caches no resources. It reports changes by other processes to a [core.Watcher], and how long
@@ -36,10 +36,13 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // Store is a [core.Store] on Redis. [Open] returns one.
 type Store struct {
+	resource.Resources
+
 	o            Options
 	client       rueidis.Client
 	replicaConns replicaConns
@@ -84,6 +87,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
 	s := &Store{o: o, client: client, deadlines: deadlines{timeout: o.Timeout}}
+	s.Resources = resource.New(database{s})
 	s.warnings.at = map[string]time.Time{}
 	s.marks.all = map[string]*mark{}
 	s.SetHistoryCap(o.History)

@@ -74,7 +74,7 @@ func TestDaysDuringMove(t *testing.T) {
 			return tx.PutKey(k)
 		})
 		m.count(1, 0, 7, 100)
-		if _, err := m.s.update(t.Context(), moveAccount, false, func(tx core.Tx) error {
+		if err := m.leaveTasks(func(tx core.Tx) error {
 			k, err := tx.Key("key_1")
 			if err != nil {
 				return err

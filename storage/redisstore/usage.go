@@ -211,27 +211,27 @@ func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, 
 	}
 	n := s.o.account(account)
 	answers, err := s.readDrained(ctx, account, func(b *batch) {
-		b.add("GET", n.apiKey(keyID))
+		b.add("HGET", n.key("locations"), keyID)
 		b.add("EXISTS", n.user(user))
 	})
 	if err != nil {
 		return err
 	}
-	r, ok := text(answers[0])
-	if !ok {
+	stored, ok := text(answers[0])
+	switch {
+	case !ok:
 		return core.ErrKeyNotFound
+	case number(answers[1]) == 0:
+		return core.ErrUserNotFound
 	}
-	k, err := record.Decode[keyRecord]([]byte(r))
+	now, err := s.decodeLocation(account, stored)
 	switch {
 	case err != nil:
 		return err
-	case number(answers[1]) == 0:
-		return core.ErrUserNotFound
-	case k.Seq != seq, k.UserID != user: // the caller has an old version of the key
+	case now.slot != at || now.field != fieldOf(seq): // the caller has an old version of the key
 		return fmt.Errorf("key %s of user %d has changed: %w", keyID, user, core.ErrKeyNotFound)
 	}
-	field := fieldOf(seq)
-	return s.createCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))
+	return s.createCounters(ctx, at, now.field, encodeCounter(&core.Counter{}, now.moves))
 }
 
 // createCounters creates the counter of a user, and of a key unless field is empty. It skips existing

@@ -12,10 +12,8 @@
 -- writes, nothing if the version is not the expected one.
 --
 -- Two commands are not of Redis. INVALIDATE writes and deletes its key, so that client tracking reports the
--- key. SYNC_HOLDER updates the index of a plan's users: the user belongs to the index if its record exists
--- and it is on the plan, itself or by a key. Its key is the index; its arguments are the positions of the
--- index of users on the plan, of the index of the user's keys on the plan, and of the user's record, then
--- the user's ID.
+-- key. RECORDS returns the size of a sorted set and the records of some of its members; nil for a missing
+-- record. Its arguments are the key of a record without its id, and those of ZRANGE.
 
 local version = redis.call('GET', KEYS[1]) or '0'
 local writes = ARGV[1] ~= ''
@@ -33,13 +31,10 @@ while i <= #ARGV do
 	if name == 'INVALIDATE' then
 		redis.call('SET', key, '')
 		redis.call('DEL', key)
-	elseif name == 'SYNC_HOLDER' then
-		local own, keys = KEYS[tonumber(ARGV[i + 3])], KEYS[tonumber(ARGV[i + 4])]
-		local record, user = KEYS[tonumber(ARGV[i + 5])], ARGV[i + 6]
-		if redis.call('EXISTS', record) == 1 and (redis.call('ZSCORE', own, user) or redis.call('ZCARD', keys) > 0) then
-			redis.call('ZADD', key, user, user)
-		else
-			redis.call('ZREM', key, user)
+	elseif name == 'RECORDS' then
+		answer = {redis.call('ZCARD', key)}
+		for _, id in ipairs(redis.call('ZRANGE', key, unpack(ARGV, i + 4, i + 2 + n))) do
+			answer[#answer + 1] = redis.call('GET', ARGV[i + 3] .. id)
 		end
 	else
 		answer = redis.call(name, key, unpack(ARGV, i + 3, i + 2 + n))

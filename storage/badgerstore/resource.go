@@ -1,0 +1,271 @@
+package badgerstore
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
+)
+
+// database is the [resource.Database] of a store.
+type database struct{ s *Store }
+
+// View implements [resource.Database].
+func (d database) View(_ context.Context, in resource.Scope, fn func(resource.Reader) error) error {
+	return d.s.read(in.Of(), func(r snapshot) error { return fn(reader{r, in.Of()}) })
+}
+
+// Change implements [resource.Database]. The changes of an account run one at a time, and so do those of the registry.
+func (d database) Change(ctx context.Context, in resource.Scope, fn func(resource.Reader) (*resource.Changes, error)) error {
+	s := d.s
+	if err := s.enterToChange(); err != nil {
+		return err
+	}
+	defer s.leave()
+	locks := &s.writers
+	if in.Registry {
+		locks = &s.registry
+	}
+	unlock, err := locks.Lock(ctx, in.Account)
+	if err != nil {
+		return fault(err)
+	}
+	defer unlock()
+	txn, err := s.begin(in.Of())
+	if err != nil {
+		return err
+	}
+	defer txn.Discard()
+	r := reader{snapshot{txn}, in.Of()}
+	redo := s.newRedo()
+	defer redo.done()
+	c, err := fn(r)
+	if err != nil || len(c.Records) == 0 {
+		return err
+	}
+	if err := s.requireSpace(); c.Creates && err != nil {
+		return err
+	}
+	w, err := r.writes(c)
+	if err != nil {
+		return fault(err)
+	}
+	return fault(redo.commit(r.account, w))
+}
+
+// reader is a [resource.Reader].
+type reader struct {
+	snapshot
+	account string // "" for the registry
+}
+
+// Exists implements [resource.Reader].
+func (r reader) Exists() (bool, error) {
+	if r.account == "" {
+		return true, nil
+	}
+	n, err := r.number(accountIDPath(r.account))
+	return n != 0, fault(err)
+}
+
+// Records implements [resource.Reader].
+func (r reader) Records(kind resource.Kind, ids ...string) ([][]byte, error) {
+	records := make([][]byte, len(ids))
+	for i, id := range ids {
+		var err error
+		if records[i], err = r.record(kind, id); err != nil {
+			return nil, fault(err)
+		}
+	}
+	return records, nil
+}
+
+// record reads the record with an id, nil for none. A missing record that another one names is damage.
+func (r reader) record(kind resource.Kind, id string) ([]byte, error) {
+	switch kind {
+	case resource.Access:
+		return r.get(accessPath(id))
+	case resource.User:
+		return r.user(id)
+	}
+	n, err := r.number(idPath(kind, r.account, id))
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	return r.existing(recordPath(kind, r.account, n))
+}
+
+func (r reader) user(id string) ([]byte, error) {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return nil, nil
+	}
+	value, err := r.get(userPath(r.account, n))
+	if err != nil || value != nil {
+		return value, err
+	}
+	users, err := r.index(setPath(r.account, resource.UserSet(core.UserFilter{})))
+	if err != nil {
+		return nil, err
+	}
+	if has, err := users.Contains(n); err != nil || has {
+		return nil, firstOf(err, absent(userPath(r.account, n)))
+	}
+	return nil, nil
+}
+
+// Page implements [resource.Reader].
+func (r reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, int, error) {
+	f, err := r.index(setPath(r.account, set))
+	if err != nil {
+		return nil, 0, fault(err)
+	}
+	numbers, err := f.Page(offset, n)
+	if err != nil {
+		return nil, 0, fault(err)
+	}
+	records := make([][]byte, len(numbers))
+	for i, number := range numbers {
+		if records[i], err = r.existing(recordPath(kind, r.account, number)); err != nil {
+			return nil, 0, fault(err)
+		}
+	}
+	return records, f.Len(), nil
+}
+
+// Sizes implements [resource.Reader].
+func (r reader) Sizes(sets ...string) ([]int, error) {
+	sizes := make([]int, len(sets))
+	for i, set := range sets {
+		f, err := r.index(setPath(r.account, set))
+		if err != nil {
+			return nil, fault(err)
+		}
+		sizes[i] = f.Len()
+	}
+	return sizes, nil
+}
+
+// Holder implements [resource.Reader].
+func (r reader) Holder(u resource.Unique) (string, error) {
+	id, err := r.get(uniquePath(r.account, u))
+	return string(id), fault(err)
+}
+
+// Last implements [resource.Reader].
+func (r reader) Last(kind resource.Kind) (int64, error) {
+	n, err := r.number(lastPath(r.account, kind))
+	return n, fault(err)
+}
+
+// writes returns the records of changes.
+func (r reader) writes(c *resource.Changes) (*writes, error) {
+	w := newWrites()
+	for _, x := range c.Records { // first: another resource may have the number now
+		if x.Was != 0 {
+			w.put(recordPath(x.Kind, r.account, x.Was), nil)
+		}
+	}
+	for _, x := range c.Records {
+		if err := r.put(w, x); err != nil {
+			return nil, err
+		}
+	}
+	for name, change := range c.Sets {
+		if err := r.changeSet(w, name, change); err != nil {
+			return nil, err
+		}
+	}
+	for u, id := range c.Unique {
+		value := []byte(id)
+		if id == "" {
+			value = nil
+		}
+		w.put(uniquePath(r.account, u), value)
+	}
+	for kind, n := range c.Last {
+		w.put(lastPath(r.account, kind), encodeNumber(n))
+	}
+	return w, r.follow(w, c)
+}
+
+// put writes the record of a resource, and its number by its id.
+func (r reader) put(w *writes, x resource.Record) error {
+	if x.Kind == resource.Access {
+		w.put(accessPath(x.ID), x.Value)
+		return nil
+	}
+	number, byID := x.Number, idPath(x.Kind, r.account, x.ID)
+	if number == 0 && x.Value != nil {
+		var err error
+		if number, err = r.number(byID); err != nil {
+			return err
+		}
+	}
+	if x.Kind != resource.User {
+		w.put(byID, encodeOrNil(number))
+	}
+	if x.Value != nil {
+		w.put(recordPath(x.Kind, r.account, number), x.Value)
+	}
+	return nil
+}
+
+// changeSet changes a set.
+func (r reader) changeSet(w *writes, name string, c *resource.SetChange) error {
+	f, err := r.index(setPath(r.account, name))
+	if err != nil {
+		return err
+	}
+	for _, m := range c.Remove {
+		err = firstOf(err, f.Remove(m.Number))
+	}
+	for _, m := range c.Add {
+		err = firstOf(err, f.Add(m.Number))
+	}
+	f.Write(func(key, record []byte) { w.put(key, record) })
+	return err
+}
+
+// follow writes what follows from the changes: which keys digests find, and the counters that are deleted.
+func (r reader) follow(w *writes, c *resource.Changes) error {
+	account, err := r.number(accountIDPath(r.account))
+	if err != nil {
+		return err
+	}
+	drop := func(kind uint32, number int64) { w.drop(ref{number, uint32(account), kind}) }
+	for _, u := range c.Users {
+		if u.After == nil {
+			drop(kindUser, u.Before.ID)
+		}
+	}
+	for _, k := range c.Keys {
+		if k.Before == nil {
+			continue
+		}
+		for _, d := range k.Before.Digests() {
+			w.put(digestPath(d), nil)
+		}
+		if k.After == nil || k.After.Seq != k.Before.Seq {
+			drop(kindKey, k.Before.Seq)
+		}
+	}
+	for _, k := range c.Keys { // last: the digest of another key may have moved here
+		if k.After == nil {
+			continue
+		}
+		for _, d := range k.After.Digests() {
+			w.put(digestPath(d), encodeRef(r.account, k.After.Seq))
+		}
+	}
+	return nil
+}
+
+// encodeOrNil returns the record of a number, nil for 0.
+func encodeOrNil(n int64) []byte {
+	if n == 0 {
+		return nil
+	}
+	return encodeNumber(n)
+}

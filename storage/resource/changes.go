@@ -1,0 +1,128 @@
+package resource
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// changes returns what the transaction stores.
+func (t *tx) changes() (*Changes, error) {
+	c := &Changes{Sets: map[string]*SetChange{}, Unique: t.unique, Last: t.last}
+	c.Accounts = collect(c, &t.accounts)
+	c.OwnerKeys = collect(c, &t.ownerKeys)
+	collect(c, &t.accesses)
+	c.Plans = collect(c, &t.plans)
+	c.Keys = collect(c, &t.keys)
+	c.Users = collect(c, &t.users)
+	return c, t.keep(t.listHolders(c))
+}
+
+// collect adds the changed resources of a kind to the changes, in the order of their ids.
+func collect[T any](c *Changes, in *table[T]) (list []*Change[T]) {
+	for _, id := range slices.Sorted(maps.Keys(in.changes)) {
+		ch := in.changes[id]
+		if !ch.written || ch.Before == nil && ch.After == nil {
+			continue
+		}
+		list = append(list, ch)
+		was, is := in.numberOf(ch.Before), max(in.numberOf(ch.After), ch.number)
+		c.Records = append(c.Records, Record{in.kind, id, is, was, ch.value})
+		c.Creates = c.Creates || ch.Before == nil && in.kind != Access
+		c.move(Member{was, id}, Member{is, id}, in.setsOf(ch.Before), in.setsOf(ch.After))
+	}
+	return list
+}
+
+// move takes a resource out of the sets from, and puts it into the sets to.
+func (c *Changes) move(was, is Member, from, to []string) {
+	for _, name := range from {
+		if was != is || !slices.Contains(to, name) {
+			c.set(name).Remove = append(c.set(name).Remove, was)
+		}
+	}
+	for _, name := range to {
+		if was != is || !slices.Contains(from, name) {
+			c.set(name).Add = append(c.set(name).Add, is)
+		}
+	}
+}
+
+func (c *Changes) set(name string) *SetChange {
+	if c.Sets[name] == nil {
+		c.Sets[name] = &SetChange{}
+	}
+	return c.Sets[name]
+}
+
+// holder is a user that may have a plan, as its own or by one of its keys.
+type holder struct {
+	user int64
+	plan string
+}
+
+// listHolders changes the sets of the users on a plan: [core.UserFilter.OnPlan].
+func (t *tx) listHolders(c *Changes) error {
+	holders := map[holder]bool{}
+	for _, u := range c.Users {
+		addHolders(holders, holderOf(u.Before), holderOf(u.After))
+	}
+	for _, k := range c.Keys {
+		addHolders(holders, holderOfKey(k.Before), holderOfKey(k.After))
+	}
+	if len(holders) == 0 {
+		return nil
+	}
+	all := slices.Collect(maps.Keys(holders))
+	ids, sets := make([]string, len(all)), make([]string, len(all))
+	for i, h := range all {
+		ids[i], sets[i] = userID(h.user), KeySet(core.KeyFilter{UserID: h.user, PlanID: &h.plan})
+	}
+	changed, err := load(t, &t.users, ids...)
+	if err != nil {
+		return err
+	}
+	sizes, err := t.r.Sizes(sets...)
+	if err != nil {
+		return err
+	}
+	for i, h := range all {
+		if s := c.Sets[sets[i]]; s != nil {
+			sizes[i] += len(s.Add) - len(s.Remove)
+		}
+		on, m := c.set(UserSet(core.UserFilter{OnPlan: h.plan})), Member{h.user, ids[i]}
+		if u := changed[i].now(); u != nil && (u.PlanID == h.plan || sizes[i] > 0) {
+			on.Add = append(on.Add, m)
+		} else {
+			on.Remove = append(on.Remove, m)
+		}
+	}
+	return nil
+}
+
+// addHolders adds what may have changed, if it has.
+func addHolders(all map[holder]bool, before, after holder) {
+	if before == after {
+		return
+	}
+	for _, h := range []holder{before, after} {
+		if h.plan != "" {
+			all[h] = true
+		}
+	}
+}
+
+func holderOf(u *core.User) (h holder) {
+	if u != nil {
+		h = holder{u.ID, u.PlanID}
+	}
+	return h
+}
+
+func holderOfKey(k *core.Key) (h holder) {
+	if k != nil {
+		h = holder{k.UserID, k.PlanID}
+	}
+	return h
+}

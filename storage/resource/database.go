@@ -1,0 +1,122 @@
+// Package resource keeps the accounts, owner's keys, users, plans and keys of a [core.Store]: their records, the sets that list
+// them, and the values that only one of them may have. It does so over a [Database], so every database keeps them alike.
+//
+//	Store.PutUser … ──► Tx ──► Changes ──► Database: one commit
+//	Store.Users … ────► Reader ──────────► Database: records and sets
+package resource
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Kind is a kind of resource. Within a [Scope], a kind and an id name one record.
+type Kind byte
+
+// The kinds of resources. The id of a user is its ID in decimal digits.
+const (
+	Account  Kind = 'A'
+	OwnerKey Kind = 'O' // its id is the one of the account, a slash and its own
+	Access   Kind = 'I' // its id is the one of the account; it has no number and is in no set
+	User     Kind = 'U'
+	Plan     Kind = 'P'
+	Key      Kind = 'K'
+)
+
+// Scope is what a transaction reads and changes: the resources of one account; or, with Registry, all accounts and owner's keys;
+// or, with both, the existing records of one account in the registry.
+type Scope struct {
+	Account  string
+	Registry bool
+}
+
+// Of returns the account whose resources are in the scope, "" for the registry.
+func (s Scope) Of() string {
+	if s.Registry {
+		return ""
+	}
+	return s.Account
+}
+
+// Database is what a store implements to have [Resources].
+type Database interface {
+	// View calls fn with a reader. fn may run more than once.
+	View(ctx context.Context, in Scope, fn func(Reader) error) error
+	// Change calls fn with a reader, and stores the changes that fn returns in one step, if what fn has read is still current;
+	// otherwise fn runs again. Changes without a record store nothing. An error of fn is returned as it is. Without room for
+	// more, changes that create a resource are [core.ErrUnavailable].
+	Change(ctx context.Context, in Scope, fn func(Reader) (*Changes, error)) error
+}
+
+// Reader reads the records of a scope. Its errors are errors of core.
+type Reader interface {
+	// Exists reports whether there is an account that the scope belongs to.
+	Exists() (bool, error)
+	// Records returns the record of each id, nil for a missing one.
+	Records(kind Kind, ids ...string) ([][]byte, error)
+	// Page returns at most n records of a set, from offset on in the order of their numbers, and the size of the set.
+	Page(kind Kind, set string, offset, n int) (records [][]byte, size int, err error)
+	// Sizes returns the size of each set.
+	Sizes(sets ...string) ([]int, error)
+	// Holder returns the id of the resource with a unique value, "" for none.
+	Holder(u Unique) (id string, err error)
+	// Last returns the largest number that was given to a resource of the kind.
+	Last(kind Kind) (int64, error)
+}
+
+// Unique is a value that at most one resource of a scope has, such as an email.
+type Unique struct{ Name, Value string }
+
+// Changes are what a transaction stores.
+type Changes struct {
+	Records []Record
+	Sets    map[string]*SetChange
+	Unique  map[Unique]string // the id of the resource that has the value, "" for none
+	Last    map[Kind]int64
+	Creates bool // a resource is new
+
+	// The same changes as resources. Counters, digests and caches follow them.
+	Accounts  []*Change[core.Account]
+	OwnerKeys []*Change[core.OwnerKey]
+	Users     []*Change[core.User]
+	Plans     []*Change[core.Plan]
+	Keys      []*Change[core.Key]
+}
+
+// Record is the new record of a resource.
+type Record struct {
+	Kind   Kind
+	ID     string
+	Number int64  // its place in sets; 0 for a resource of the registry that is not new
+	Was    int64  // the number before, 0 for a new resource
+	Value  []byte // nil: deleted
+}
+
+// SetChange lists the resources that enter or leave a set. One that leaves with a number may enter with another.
+type SetChange struct{ Remove, Add []Member }
+
+// Member is a resource in a set.
+type Member struct {
+	Number int64
+	ID     string
+}
+
+// Change is a resource before and after a transaction, nil for none.
+type Change[T any] struct {
+	Before, After *T
+	Given         bool // a new resource whose number the caller has given: an earlier resource may have had it
+
+	record  []byte // of Before
+	value   []byte // of After
+	number  int64  // of a new resource of the registry
+	written bool
+}
+
+// now returns the resource including the writes of the transaction.
+func (c *Change[T]) now() *T {
+	if c.written {
+		return c.After
+	}
+	return c.Before
+}

@@ -1,0 +1,220 @@
+package resource
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// description says where the resources of a kind are found.
+type description[T any] struct {
+	kind      Kind
+	id        func(*T) string // "" for a new user
+	number    func(*T) *int64 // nil for a kind of the registry, whose numbers are outside the records
+	sets      func(*T) []string
+	unique    func(*T) []Unique
+	duplicate func(Unique) error
+	missing   error
+}
+
+var accounts = &description[core.Account]{
+	kind:      Account,
+	id:        func(a *core.Account) string { return a.ID },
+	sets:      func(*core.Account) []string { return []string{accountSet} },
+	unique:    func(a *core.Account) []Unique { return []Unique{nameOf(a.Name)} },
+	duplicate: func(Unique) error { return core.ErrAccountExists },
+	missing:   core.ErrAccountNotFound,
+}
+
+var ownerKeys = &description[core.OwnerKey]{
+	kind:      OwnerKey,
+	id:        func(k *core.OwnerKey) string { return ownerKeyID(k.AccountID, k.ID) },
+	sets:      func(k *core.OwnerKey) []string { return []string{ownerKeySet(k.AccountID)} },
+	unique:    func(k *core.OwnerKey) []Unique { return []Unique{ownerDigest(k.Digest)} },
+	duplicate: func(Unique) error { return core.ErrOwnerKeyExists },
+	missing:   core.ErrOwnerKeyNotFound,
+}
+
+var users = &description[core.User]{
+	kind: User,
+	id: func(u *core.User) string {
+		if u.ID == 0 {
+			return ""
+		}
+		return userID(u.ID)
+	},
+	number: func(u *core.User) *int64 { return &u.ID },
+	sets: func(u *core.User) (sets []string) {
+		for _, f := range u.Filters() {
+			sets = append(sets, UserSet(f))
+		}
+		return sets
+	},
+	unique: func(u *core.User) (all []Unique) {
+		for _, f := range u.UniqueFilters() {
+			v, _ := uniqueOf(f)
+			all = append(all, v)
+		}
+		return all
+	},
+	duplicate: func(u Unique) error {
+		if u.Name == emails {
+			return core.ErrDuplicateEmail
+		}
+		return core.ErrDuplicateExternalID
+	},
+	missing: core.ErrUserNotFound,
+}
+
+var plans = &description[core.Plan]{
+	kind:    Plan,
+	id:      func(p *core.Plan) string { return p.ID },
+	number:  func(p *core.Plan) *int64 { return &p.Seq },
+	sets:    func(*core.Plan) []string { return []string{PlanSet} },
+	missing: core.ErrPlanNotFound,
+}
+
+var keys = &description[core.Key]{
+	kind:   Key,
+	id:     func(k *core.Key) string { return k.ID },
+	number: func(k *core.Key) *int64 { return &k.Seq },
+	sets: func(k *core.Key) (sets []string) {
+		for _, f := range k.Filters() {
+			sets = append(sets, KeySet(f))
+		}
+		return sets
+	},
+	missing: core.ErrKeyNotFound,
+}
+
+// setsOf returns the sets of a resource, none for nil.
+func (d *description[T]) setsOf(v *T) []string {
+	if v == nil || d.sets == nil {
+		return nil
+	}
+	return d.sets(v)
+}
+
+// uniqueOf returns the unique values of a resource, none for nil.
+func (d *description[T]) uniqueOf(v *T) []Unique {
+	if v == nil || d.unique == nil {
+		return nil
+	}
+	return d.unique(v)
+}
+
+// numberOf returns the number of a resource, 0 for nil and for a kind of the registry.
+func (d *description[T]) numberOf(v *T) int64 {
+	if v == nil || d.number == nil {
+		return 0
+	}
+	return *d.number(v)
+}
+
+// The names of sets and of unique values.
+const (
+	accountSet   = "accounts"
+	PlanSet      = "plans" // all plans of an account
+	names        = "names"
+	ownerDigests = "owner-digests"
+	emails       = "emails"
+	externalIDs  = "external-ids"
+)
+
+func ownerKeySet(account string) string    { return "owner-keys:" + account }
+func ownerKeyID(account, id string) string { return account + "/" + id }
+func userID(id int64) string               { return strconv.FormatInt(id, 10) }
+func nameOf(account string) Unique         { return Unique{names, account} }
+func ownerDigest(d core.Digest) Unique     { return Unique{ownerDigests, hex.EncodeToString(d[:])} }
+
+// UserSet names the set of the users that match a filter. A filter by a unique value has no set.
+func UserSet(f core.UserFilter) string {
+	switch {
+	case f.PlanID != "":
+		return "users:p" + f.PlanID
+	case f.OnPlan != "":
+		return "users:on" + f.OnPlan
+	case f.Anchored:
+		return "users:anchored"
+	}
+	return "users"
+}
+
+// KeySet names the set of the keys that match a filter. The plan is last in the name, because its id may have any characters.
+func KeySet(f core.KeyFilter) string {
+	name := "keys"
+	if f.UserID != 0 {
+		name += ":u" + userID(f.UserID)
+	}
+	if f.Status != "" {
+		name += ":s" + string(f.Status)
+	}
+	if f.PlanID != nil {
+		name += ":p" + *f.PlanID
+	}
+	return name
+}
+
+// uniqueOf returns the value that a filter selects a user by, and false for any other filter.
+func uniqueOf(f core.UserFilter) (u Unique, ok bool) {
+	switch {
+	case f.Email != "":
+		return Unique{emails, core.FoldEmail(f.Email)}, true
+	case f.ExternalID != "":
+		return Unique{externalIDs, f.ExternalID}, true
+	}
+	return u, false
+}
+
+// KindOfSet returns the kind of the resources in a set, 0 for an unknown set.
+func KindOfSet(name string) Kind {
+	kind, _, _ := strings.Cut(name, ":")
+	return map[string]Kind{accountSet: Account, "owner-keys": OwnerKey, "users": User, PlanSet: Plan, "keys": Key}[kind]
+}
+
+// Kind returns the kind of the resource that has a unique value.
+func (u Unique) Kind() Kind {
+	switch u.Name {
+	case names:
+		return Account
+	case ownerDigests:
+		return OwnerKey
+	}
+	return User
+}
+
+// Names are the id of a record, its number, and where the resource is found by them. A database that checks itself compares
+// them with what it has.
+type Names struct {
+	ID     string
+	Number int64 // 0 for a kind of the registry
+	Sets   []string
+	Unique []Unique
+}
+
+// NamesOf returns the names of a record, and the resource: a pointer to its type in core.
+func NamesOf(kind Kind, value []byte) (Names, any, error) {
+	switch kind {
+	case Account:
+		return namesOf(accounts, value)
+	case OwnerKey:
+		return namesOf(ownerKeys, value)
+	case User:
+		return namesOf(users, value)
+	case Plan:
+		return namesOf(plans, value)
+	default:
+		return namesOf(keys, value)
+	}
+}
+
+func namesOf[T any](d *description[T], value []byte) (Names, any, error) {
+	v, err := record.Decode[T](value)
+	if err != nil {
+		return Names{}, nil, err
+	}
+	return Names{d.id(v), d.numberOf(v), d.setsOf(v), d.uniqueOf(v)}, v, nil
+}

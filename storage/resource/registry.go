@@ -1,0 +1,148 @@
+package resource
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+var accesses = &description[core.Access]{kind: Access, missing: core.ErrAccountNotFound}
+
+var registry = Scope{Registry: true}
+
+// CreateAccount implements [core.Store].
+func (r Resources) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
+	return r.change(ctx, registry, func(t *tx) error {
+		if err := create(t, &t.accounts, a); err != nil {
+			return err
+		}
+		return create(t, &t.ownerKeys, k)
+	})
+}
+
+// AccountByName implements [core.Store].
+func (r Resources) AccountByName(ctx context.Context, name string) (*core.Account, error) {
+	return find(ctx, r.db, accounts, nameOf(name))
+}
+
+// Account implements [core.Store].
+func (r Resources) Account(ctx context.Context, id string) (*core.Account, error) {
+	return get(ctx, r.db, registry, accounts, id)
+}
+
+// Accounts implements [core.Store].
+func (r Resources) Accounts(ctx context.Context, p core.Page) ([]*core.Account, int, error) {
+	return list(ctx, r.db, registry, accounts, accountSet, p)
+}
+
+// UpdateAccount implements [core.Store].
+func (r Resources) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
+	return update(ctx, r, id, id, func(t *tx) *table[core.Account] { return &t.accounts }, fn)
+}
+
+// CreateOwnerKey implements [core.Store].
+func (r Resources) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
+	return r.change(ctx, registry, func(t *tx) error {
+		if c, err := loadOne(t, &t.accounts, k.AccountID); err != nil || c.Before == nil {
+			return t.keepUnless(err, core.ErrAccountNotFound)
+		}
+		return create(t, &t.ownerKeys, k)
+	})
+}
+
+// create stores a resource of the registry, unless there is one with its id or its unique value.
+func create[T any](t *tx, in *table[T], v *T) error {
+	if c, err := loadOne(t, in, in.id(v)); err != nil || c.Before != nil {
+		return t.keepUnless(err, in.duplicate(Unique{}))
+	}
+	return put(t, in, v)
+}
+
+// OwnerKeyByDigest implements [core.Store].
+func (r Resources) OwnerKeyByDigest(ctx context.Context, d core.Digest) (*core.OwnerKey, error) {
+	return find(ctx, r.db, ownerKeys, ownerDigest(d))
+}
+
+// OwnerKeys implements [core.Store].
+func (r Resources) OwnerKeys(ctx context.Context, account string, p core.Page) ([]*core.OwnerKey, int, error) {
+	return list(ctx, r.db, registry, ownerKeys, ownerKeySet(account), p)
+}
+
+// UpdateOwnerKey implements [core.Store].
+func (r Resources) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (*core.OwnerKey, error) {
+	return update(ctx, r, account, ownerKeyID(account, id), func(t *tx) *table[core.OwnerKey] { return &t.ownerKeys }, fn)
+}
+
+// Access implements [core.Store].
+func (r Resources) Access(ctx context.Context, account string) (ac *core.Access, err error) {
+	err = r.db.View(ctx, registry, func(rd Reader) error {
+		t := newTx(rd)
+		if err := t.loadAccess(account); err != nil {
+			return err
+		}
+		ac, err = before(t, &t.accesses, account)
+		return err
+	})
+	return ac, err
+}
+
+// UpdateAccess implements [core.Store].
+func (r Resources) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (*core.Access, error) {
+	return update(ctx, r, account, account, func(t *tx) *table[core.Access] {
+		_ = t.loadAccess(account) // t keeps the error
+		return &t.accesses
+	}, fn)
+}
+
+// loadAccess reads the Access of an account. That of an account that nobody has set up is the zero Access.
+func (t *tx) loadAccess(account string) error {
+	c, err := loadOne(t, &t.accesses, account)
+	if err != nil || c.Before != nil {
+		return err
+	}
+	a, err := loadOne(t, &t.accounts, account)
+	if err == nil && a.Before != nil {
+		c.Before, c.record = new(core.Access), []byte("{}")
+	}
+	return err
+}
+
+// find returns the resource of the registry with a unique value, or the error of a missing one.
+func find[T any](ctx context.Context, db Database, d *description[T], u Unique) (v *T, err error) {
+	err = db.View(ctx, registry, func(r Reader) error {
+		id, err := r.Holder(u)
+		if err != nil {
+			return err
+		}
+		if id == "" {
+			return d.missing
+		}
+		v, err = read(r, d, id)
+		return err
+	})
+	return v, err
+}
+
+// update runs fn on a resource of the registry that belongs to an account, and stores the result.
+func update[T any](ctx context.Context, r Resources, account, id string, in func(*tx) *table[T], fn func(*T) error) (v *T, err error) {
+	err = r.change(ctx, Scope{Account: account, Registry: true}, func(t *tx) error {
+		table := in(t)
+		v, err = before(t, table, id)
+		if err != nil {
+			return err
+		}
+		if err = fn(v); err != nil {
+			return err
+		}
+		if err = write(t, table, id, v); err != nil {
+			return err
+		}
+		v, err = record.Decode[T](table.changes[id].value) // a copy, because fn may keep its argument
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}

@@ -1,0 +1,150 @@
+package resource
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// Resources are the methods of [core.Store] for accounts, owner's keys, users, plans and keys, but for KeyByDigest. A store
+// embeds them.
+type Resources struct{ db Database }
+
+// New returns the resources in a database.
+func New(db Database) Resources { return Resources{db} }
+
+// User implements [core.Store].
+func (r Resources) User(ctx context.Context, account string, id int64) (*core.User, error) {
+	return get(ctx, r.db, Scope{Account: account}, users, userID(id))
+}
+
+// Plan implements [core.Store].
+func (r Resources) Plan(ctx context.Context, account, id string) (*core.Plan, error) {
+	return get(ctx, r.db, Scope{Account: account}, plans, id)
+}
+
+// Key implements [core.Store].
+func (r Resources) Key(ctx context.Context, account, id string) (*core.Key, error) {
+	return get(ctx, r.db, Scope{Account: account}, keys, id)
+}
+
+// Users implements [core.Store].
+func (r Resources) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) (page []*core.User, total int, err error) {
+	u, single := uniqueOf(f)
+	if !single {
+		return list(ctx, r.db, Scope{Account: account}, users, UserSet(f), p)
+	}
+	err = r.db.View(ctx, Scope{Account: account}, func(rd Reader) error {
+		page, total = nil, 0
+		id, err := rd.Holder(u)
+		if err != nil || id == "" {
+			return err
+		}
+		v, err := read(rd, users, id)
+		switch {
+		case err == core.ErrUserNotFound: // deleted after its id was read
+			return nil
+		case err != nil:
+			return err
+		}
+		if total = 1; p.Offset() == 0 && p.Size > 0 {
+			page = []*core.User{v}
+		}
+		return nil
+	})
+	return page, total, err
+}
+
+// Plans implements [core.Store].
+func (r Resources) Plans(ctx context.Context, account string, p core.Page) ([]*core.Plan, int, error) {
+	return list(ctx, r.db, Scope{Account: account}, plans, PlanSet, p)
+}
+
+// Keys implements [core.Store].
+func (r Resources) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	return list(ctx, r.db, Scope{Account: account}, keys, KeySet(f), p)
+}
+
+// Update implements [core.Store].
+func (r Resources) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	return r.change(ctx, Scope{Account: account}, func(t *tx) error { return fn(t) })
+}
+
+// change runs a transaction.
+func (r Resources) change(ctx context.Context, in Scope, fn func(*tx) error) error {
+	return r.db.Change(ctx, in, func(rd Reader) (*Changes, error) {
+		t := newTx(rd)
+		err := fn(t)
+		if t.err != nil { // fn may have ignored it
+			return nil, t.err
+		}
+		if err != nil {
+			return nil, err
+		}
+		return t.changes()
+	})
+}
+
+// get returns a resource, or the error of a missing one.
+func get[T any](ctx context.Context, db Database, in Scope, d *description[T], id string) (v *T, err error) {
+	err = db.View(ctx, in, func(r Reader) error {
+		v, err = read(r, d, id)
+		return err
+	})
+	return v, err
+}
+
+func read[T any](r Reader, d *description[T], id string) (*T, error) {
+	records, err := r.Records(d.kind, id)
+	if err != nil {
+		return nil, err
+	}
+	if records[0] == nil {
+		return nil, d.missing
+	}
+	return decode[T](records[0])
+}
+
+// list returns a page of a set, and the size of the set.
+func list[T any](ctx context.Context, db Database, in Scope, d *description[T], set string, p core.Page) (page []*T, total int, err error) {
+	err = db.View(ctx, in, func(r Reader) error {
+		page, total, err = readPage(r, d, set, p)
+		return err
+	})
+	return page, total, err
+}
+
+func readPage[T any](r Reader, d *description[T], set string, p core.Page) ([]*T, int, error) {
+	records, size, err := r.Page(d.kind, set, p.Offset(), p.Size)
+	if err != nil {
+		return nil, 0, err
+	}
+	page, err := Decode[T](records)
+	return page, size, err
+}
+
+// Decode decodes records. It leaves out missing ones: of resources that were deleted after their set was read.
+func Decode[T any](records [][]byte) ([]*T, error) {
+	page := make([]*T, 0, len(records))
+	for _, b := range records {
+		if b == nil {
+			continue
+		}
+		v, err := decode[T](b)
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, v)
+	}
+	return page, nil
+}
+
+// decode decodes a record. One that is damaged is [core.ErrUnavailable].
+func decode[T any](b []byte) (*T, error) {
+	v, err := record.Decode[T](b)
+	if err != nil {
+		return nil, core.Unavailable(err)
+	}
+	return v, nil
+}
