@@ -17,7 +17,7 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 				continue
 			}
 			if total++; total > p.Offset() && len(list) < p.Size {
-				list = append(list, e)
+				list = append(list, copyOfEntry(e))
 			}
 		}
 		return nil
@@ -82,5 +82,14 @@ func (s *Store) addEntry(of core.CounterID, e core.Entry) {
 	if n := len(list); n > 0 {
 		e.Late = max(0, list[n-1].LatestSoFar().Sub(e.At))
 	}
-	s.histories[of] = append(list, e)
+	s.histories[of] = append(list, copyOfEntry(e))
+}
+
+// copyOfEntry returns a deep copy.
+func copyOfEntry(e core.Entry) core.Entry {
+	e.Costs = slices.Clone(e.Costs)
+	if e.Adjustment != nil {
+		e.Adjustment = new(*e.Adjustment)
+	}
+	return e
 }

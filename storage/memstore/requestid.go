@@ -38,5 +38,6 @@ func (s *Store) rememberResult(key core.CounterID, c *core.Consumption, v core.C
 	}
 	v.FirstTerms = new(c.Terms)
 	v.FirstTerms.Rate = nil
+	v.Limits = slices.Clone(v.Limits)
 	s.firstResults[key][c.RequestID] = firstResult{at: c.Entry.At, result: v}
 }

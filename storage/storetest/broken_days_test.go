@@ -9,11 +9,11 @@ import (
 )
 
 var brokenDays = []defect{
-	{name: "counts only denials that are in the history", caughtBy: "days/allowed and denied", machine: true,
+	{name: "counts only denials that are in the history", caughtBy: "machine",
 		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) { d.Denied = min(d.Denied, core.DeniedPerSecond) })},
-	{name: "counts denied cost as allowed", caughtBy: "days/allowed and denied", machine: true,
+	{name: "counts denied cost as allowed", caughtBy: "machine",
 		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) { d.Allowed, d.Denied = d.Allowed+d.Denied, 0 })},
-	{name: "leaves out the days without traffic", caughtBy: "days/range", machine: true,
+	{name: "leaves out the days without traffic", caughtBy: "machine",
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals {
 			var some []core.DayTotals
 			for _, d := range list {
@@ -23,20 +23,20 @@ var brokenDays = []defect{
 			}
 			return some
 		})},
-	{name: "returns the last day first", caughtBy: "days/range", machine: true,
+	{name: "returns the last day first", caughtBy: "machine",
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals { return reversed(list) })},
-	{name: "uses days of local time", caughtBy: "days/range",
+	{name: "uses days of local time", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
-	{name: "keeps days for a quarter of a year", caughtBy: "days/many days",
+	{name: "keeps days for a quarter of a year", caughtBy: "machine",
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals {
 			for i := range list[:max(0, len(list)-92)] {
 				list[i].Traffic = core.Traffic{}
 			}
 			return list
 		})},
-	{name: "adds all requests of its users to a plan", caughtBy: "days/filter", machine: true,
+	{name: "adds all requests of its users to a plan", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return wholeUsers{s} })},
-	{name: "restarts a day at 0 after reopening", caughtBy: "days/allowed and denied", machine: true,
+	{name: "restarts a day at 0 after reopening", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &losesEarlierDay{Store: s} })},
 }
 

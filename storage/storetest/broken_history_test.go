@@ -11,31 +11,31 @@ import (
 )
 
 var brokenHistory = []defect{
-	{name: "has no history of users", caughtBy: "history/order", machine: true,
+	{name: "has no history of users", caughtBy: "machine",
 		open: remembering(func(of core.CounterID, es []core.Entry) []core.Entry {
 			if of.KeyID == "" {
 				return nil
 			}
 			return es
 		})},
-	{name: "does not record denials", caughtBy: "denied/recorded", machine: true,
+	{name: "does not record denials", caughtBy: "machine",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			return slices.DeleteFunc(es, func(x core.Entry) bool { return x.Denied })
 		})},
-	{name: "does not mark denials", caughtBy: "denied/recorded", machine: true,
+	{name: "does not mark denials", caughtBy: "machine",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			for i := range es {
 				es[i].Denied = false
 			}
 			return es
 		})},
-	{name: "does not record refusals", caughtBy: "denied/refused", machine: true,
+	{name: "does not record refusals", caughtBy: "machine",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			return slices.DeleteFunc(es, func(x core.Entry) bool {
 				return x.Reason == core.ReasonDisabled || x.Reason == core.ReasonExpired
 			})
 		})},
-	{name: "gives every denial the reason quota", caughtBy: "denied/refused", machine: true,
+	{name: "gives every denial the reason quota", caughtBy: "machine",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			for i := range es {
 				if es[i].Denied {
@@ -44,60 +44,60 @@ var brokenHistory = []defect{
 			}
 			return es
 		})},
-	{name: "lets refused requests pass", caughtBy: "denied/refused", machine: true,
+	{name: "lets refused requests pass", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Refused = "" })},
-	{name: "records every denial of a flood", caughtBy: "denied/thinned", machine: true,
+	{name: "records every denial of a flood", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &recordsAll{Store: s} })},
-	{name: "records every denial of a day", caughtBy: "denied/a day",
+	{name: "records every denial of a day", caughtBy: "counter/denials of a day",
 		open: ignoresDailyBound()},
-	{name: "forgets how many denials of the day it has recorded when it is opened again", caughtBy: "denied/a day",
+	{name: "forgets how many denials of the day it has recorded when it is opened again", caughtBy: "counter/denials of a day",
 		open: losesDenialCount()},
-	{name: "counts the denials of a day again when the clock has stepped back", caughtBy: "denied/a day",
+	{name: "counts the denials of a day again when the clock has stepped back", caughtBy: "counter/denials of a day",
 		open: wrapped(func(s core.Store) core.Store { return earlierDay{s} })},
-	{name: "does not count omitted denials", caughtBy: "denied/thinned", machine: true,
+	{name: "does not count omitted denials", caughtBy: "machine",
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.DeniedOmitted = 0 })},
-	{name: "counts omitted denials on the user", caughtBy: "denied/each key for itself",
+	{name: "counts omitted denials on the user", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return omitsForUser{s} })},
-	{name: "lists the oldest first", caughtBy: "history/order", machine: true,
+	{name: "lists the oldest first", caughtBy: "machine",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			slices.Reverse(es)
 			return es
 		})},
-	{name: "sorts by time", caughtBy: "history/clock steps back", machine: true,
+	{name: "sorts by time", caughtBy: "machine",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			slices.SortStableFunc(es, func(a, b core.Entry) int { return b.At.Compare(a.At) })
 			return es
 		})},
-	{name: "loses one entry of many", caughtBy: "history/under load",
+	{name: "loses one entry of many", caughtBy: "exact/history",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			if len(es) > 100 {
 				es = slices.Delete(es, 99, 100)
 			}
 			return es
 		})},
-	{name: "swaps concurrent entries", caughtBy: "history/under load",
+	{name: "swaps concurrent entries", caughtBy: "exact/history",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			if len(es) > 100 {
 				es[98], es[99] = es[99], es[98]
 			}
 			return es
 		})},
-	{name: "ignores the retention of an entry", caughtBy: "history/kept",
+	{name: "ignores the retention of an entry", caughtBy: "counter/retention",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			old := time.Now().Add(-10 * 24 * time.Hour)
 			return slices.DeleteFunc(es, func(x core.Entry) bool { return x.At.Before(old) })
 		})},
-	{name: "includes the entry at since", caughtBy: "history/since", machine: true,
+	{name: "includes the entry at since", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return includesSince{s} })},
-	{name: "counts the entries before since", caughtBy: "history/since",
+	{name: "counts the entries before since", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return countsAll{s} })},
-	{name: "takes the history of a user from its keys", caughtBy: "history/of a user",
+	{name: "takes the history of a user from its keys", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return historyOfKeys{s} })},
-	{name: "deletes a key from the history of its user", caughtBy: "delete/key with usage", machine: true,
+	{name: "deletes a key from the history of its user", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return forgetsDeleted{s} })},
-	{name: "appends denials of deleted keys", caughtBy: "delete/just denied",
+	{name: "appends denials of deleted keys", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &appendsLate{Store: s} })},
-	{name: "keeps the history of a deleted key", caughtBy: "delete/key with usage",
+	{name: "keeps the history of a deleted key", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &keepsDeleted{Store: s, seen: map[core.CounterID][]core.Entry{}} })},
 }
 

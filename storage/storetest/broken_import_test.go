@@ -14,7 +14,7 @@ import (
 )
 
 var brokenImports = []defect{
-	{name: "counts appended entries", caughtBy: "import/history", machine: true,
+	{name: "counts appended entries", caughtBy: "import/machine",
 		open: appending(func(s core.Importer, of core.CounterID, e core.Entry) error {
 			c := core.Consumption{Account: of.Account, KeyID: e.KeyID, UserID: e.UserID, Cost: e.Cost, Entry: e,
 				Terms: core.Terms{Limit: math.MaxInt64}}
@@ -24,7 +24,7 @@ var brokenImports = []defect{
 			_, err := s.Consume(context.Background(), &c)
 			return err
 		})},
-	{name: "does not mark appended denials", caughtBy: "import/unchanged", machine: true,
+	{name: "does not mark appended denials", caughtBy: "import/machine",
 		open: editing(func(es []core.Entry) []core.Entry {
 			es = slices.Clone(es)
 			for i := range es {
@@ -32,7 +32,7 @@ var brokenImports = []defect{
 			}
 			return es
 		})},
-	{name: "omits appended denials", caughtBy: "import/unchanged", machine: true,
+	{name: "omits appended denials", caughtBy: "import/machine",
 		open: editing(func(es []core.Entry) []core.Entry {
 			n := 0
 			return slices.DeleteFunc(slices.Clone(es), func(x core.Entry) bool {
@@ -42,14 +42,14 @@ var brokenImports = []defect{
 				return x.Denied && n > core.DeniedPerSecond
 			})
 		})},
-	{name: "appends the newest first", caughtBy: "import/history", machine: true, open: editing(reversed)},
-	{name: "sorts appended entries by time", caughtBy: "import/history",
+	{name: "appends the newest first", caughtBy: "import/machine", open: editing(reversed)},
+	{name: "sorts appended entries by time", caughtBy: "import/machine",
 		open: editing(func(es []core.Entry) []core.Entry {
 			return slices.SortedStableFunc(slices.Values(es), func(a, b core.Entry) int { return a.At.Compare(b.At) })
 		})},
 	{name: "appends half of a large batch", caughtBy: "import/many",
 		open: editing(func(es []core.Entry) []core.Entry { return es[:min(len(es), core.MaxImport/2)] })},
-	{name: "ignores missing keys", caughtBy: "import/missing",
+	{name: "ignores missing keys", caughtBy: "import/machine",
 		open: appending(func(s core.Importer, of core.CounterID, e core.Entry) error {
 			err := s.AppendHistory(context.Background(), of, []core.Entry{e}, forever)
 			if errors.Is(err, core.ErrKeyNotFound) {
@@ -57,13 +57,13 @@ var brokenImports = []defect{
 			}
 			return err
 		})},
-	{name: "appends where it replaces", caughtBy: "import/replaced", machine: true,
+	{name: "appends where it replaces", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store { return &replaces{s, s.AppendHistory} })},
-	{name: "replaces where it appends", caughtBy: "import/while counting", machine: true,
+	{name: "replaces where it appends", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store {
 			return edits{s, func(es []core.Entry) []core.Entry { return es }, true}
 		})},
-	{name: "clears the counter with the history", caughtBy: "import/replaced", machine: true,
+	{name: "clears the counter with the history", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store {
 			return &replaces{s, func(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
 				err := s.SetHistory(ctx, of, entries, keep)
@@ -73,7 +73,7 @@ var brokenImports = []defect{
 				return err
 			}}
 		})},
-	{name: "omits entries of deleted keys", caughtBy: "import/one history",
+	{name: "omits entries of deleted keys", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store {
 			return &replaces{s, func(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
 				entries = slices.DeleteFunc(slices.Clone(entries), func(x core.Entry) bool {
@@ -83,43 +83,43 @@ var brokenImports = []defect{
 				return s.SetHistory(ctx, of, entries, keep)
 			}}
 		})},
-	{name: "restores the history of a deleted key", caughtBy: "import/put again", machine: true,
+	{name: "restores the history of a deleted key", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store { return &remembersDeleted{Importer: s} })},
-	{name: "loses appended entries on reopening", caughtBy: "import/history", machine: true, open: forgettingImports},
-	{name: "reuses numbers that were put", caughtBy: "import/numbers",
+	{name: "loses appended entries on reopening", caughtBy: "import/machine", open: forgettingImports},
+	{name: "reuses numbers that were put", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store { return &givesLow{Importer: s} })},
-	{name: "adds to counters", caughtBy: "import/counters", machine: true,
+	{name: "adds to counters", caughtBy: "import/machine",
 		open: setting(func(was, c core.Counter) core.Counter {
 			for p := range c.Requests {
 				c.Requests[p] += was.Requests[p]
 			}
 			return c
 		})},
-	{name: "sets no counter to a lower value", caughtBy: "import/counters", machine: true,
+	{name: "sets no counter to a lower value", caughtBy: "import/machine",
 		open: setting(func(was, c core.Counter) core.Counter {
 			if was.Requests[core.Month] > c.Requests[core.Month] {
 				return was
 			}
 			return c
 		})},
-	{name: "sets only the windows of a counter", caughtBy: "import/counters", machine: true,
+	{name: "sets only the windows of a counter", caughtBy: "import/machine",
 		open: setting(func(was, c core.Counter) core.Counter {
 			was.At, was.Requests = c.At, c.Requests
 			return was
 		})},
-	{name: "opens earlier windows", caughtBy: "import/counters decide",
+	{name: "opens earlier windows", caughtBy: "import/machine",
 		open: setting(func(_, c core.Counter) core.Counter {
 			c.At = min(c.At, noon.Unix())
 			return c
 		})},
-	{name: "sets counters in another order", caughtBy: "import/counters",
+	{name: "sets counters in another order", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store { return setsReversed{s} })},
-	{name: "loses set counters on reopening", caughtBy: "import/many counters", machine: true, open: forgettingImports},
-	{name: "sets counters of missing keys", caughtBy: "import/counters missing", machine: true,
+	{name: "loses set counters on reopening", caughtBy: "import/machine", open: forgettingImports},
+	{name: "sets counters of missing keys", caughtBy: "import/machine",
 		open: importing(func(s core.Importer) core.Store { return &setsMissing{Importer: s} })},
 	{name: "sets counters in two steps", caughtBy: "import/counters while counting",
 		open: importing(func(s core.Importer) core.Store { return setsSlowly{s} })},
-	{name: "imports after Close", caughtBy: "import/closed",
+	{name: "imports after Close", caughtBy: "close/afterwards",
 		open: importing(func(s core.Importer) core.Store { return &importsClosed{Importer: s} })},
 }
 
@@ -266,6 +266,18 @@ func (s journalImporter) SetHistory(ctx context.Context, of core.CounterID, entr
 
 func (s journalImporter) AppendHistory(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
 	return s.inner.AppendHistory(ctx, of, entries, keep)
+}
+
+func (s journalImporter) SetDays(ctx context.Context, of core.CounterID, days []core.CounterDay) error {
+	return s.inner.SetDays(ctx, of, days)
+}
+
+func (s journalImporter) CounterDays(ctx context.Context, of core.CounterID) ([]core.CounterDay, error) {
+	return s.inner.CounterDays(ctx, of)
+}
+
+func (s journalImporter) LastNumbers(ctx context.Context, account string) (core.Numbers, error) {
+	return s.inner.LastNumbers(ctx, account)
 }
 
 func (s journalImporter) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {

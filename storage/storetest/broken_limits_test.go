@@ -9,82 +9,82 @@ import (
 )
 
 var brokenLimits = []defect{
-	{name: "checks the primary limit only", caughtBy: "limits/decide", machine: true,
+	{name: "checks the primary limit only", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Further = nil })},
-	{name: "checks the last limit only", caughtBy: "limits/decide", machine: true,
+	{name: "checks the last limit only", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if len(c.Further) > 0 {
 				c.Limit = core.Unlimited
 			}
 		})},
-	{name: "counts tokens of refused requests", caughtBy: "limits/all or nothing", machine: true,
+	{name: "counts tokens of refused requests", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return countsRefused{s} })},
-	{name: "decides before it counts", caughtBy: "limits/exact",
+	{name: "decides before it counts", caughtBy: "exact/limits",
 		open: wrapped(func(s core.Store) core.Store { return decidesFirst{s} })},
-	{name: "counts a meter only with a limit", caughtBy: "limits/side by side", machine: true,
+	{name: "counts a meter only with a limit", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if len(c.Further) == 0 {
 				c.Costs = nil
 			}
 		})},
-	{name: "forgets the lifetime", caughtBy: "limits/side by side", machine: true,
+	{name: "forgets the lifetime", caughtBy: "machine",
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.Requests[core.Lifetime] = c.Requests[core.Year] })},
-	{name: "forgets the usages of a first answer", caughtBy: "limits/repeated", machine: true,
+	{name: "forgets the usages of a first answer", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return forgetsLimits{s} })},
-	{name: "keeps no costs in the history", caughtBy: "limits/history", machine: true,
+	{name: "keeps no costs in the history", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Entry.Costs = nil })},
-	{name: "takes no primary limit for none left", caughtBy: "limits/unlimited", machine: true,
+	{name: "takes no primary limit for none left", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if c.Limit == core.Unlimited {
 				c.Limit = 0
 			}
 		})},
-	{name: "has no rate", caughtBy: "rate/bucket", machine: true,
+	{name: "has no rate", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Rate = nil })},
-	{name: "ignores the burst", caughtBy: "rate/bucket", machine: true,
+	{name: "ignores the burst", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if c.Rate != nil {
 				c.Rate = &core.Rate{Requests: c.Rate.Requests, Per: c.Rate.Per, Burst: 1}
 			}
 		})},
-	{name: "takes a token for a request that a limit denies", caughtBy: "rate/denied",
+	{name: "takes a token for a request that a limit denies", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return takesAnyway{s} })},
-	{name: "returns no RetryAfter", caughtBy: "rate/denied", machine: true,
+	{name: "returns no RetryAfter", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return noRetry{s} })},
-	{name: "takes tokens in a second step", caughtBy: "rate/exact",
+	{name: "takes tokens in a second step", caughtBy: "exact/rate",
 		open: wrapped(func(s core.Store) core.Store { return &checksThenCounts{Store: s} })},
-	{name: "adds one more", caughtBy: "adjust/rule", machine: true,
+	{name: "adds one more", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if c.Adjustment != nil {
 				c.Adjustment = new(*c.Adjustment)
 				c.Adjustment.Value++
 			}
 		})},
-	{name: "adjusts the user instead of the key", caughtBy: "adjust/rule", machine: true,
+	{name: "adjusts the user instead of the key", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Shared = c.Shared || c.Adjustment != nil })},
-	{name: "forgets the reason of an adjustment", caughtBy: "adjust/history", machine: true,
+	{name: "forgets the reason of an adjustment", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if c.Adjustment != nil {
 				c.Adjustment = new(*c.Adjustment)
 				c.Adjustment.Reason = ""
 			}
 		})},
-	{name: "adjusts again", caughtBy: "adjust/repeated", machine: true,
+	{name: "adjusts again", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if c.Adjustment != nil {
 				c.RequestID = ""
 			}
 		})},
-	{name: "allows the adjustment of a missing key or user", caughtBy: "adjust/missing",
+	{name: "allows the adjustment of a missing key or user", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return adjustsMissing{s} })},
-	{name: "sets only the requests of a counter", caughtBy: "import/meters", machine: true,
+	{name: "sets only the requests of a counter", caughtBy: "import/machine",
 		open: setting(func(was, c core.Counter) core.Counter {
 			c.Meters = was.Meters
 			return c
 		})},
-	{name: "counts all windows with the calendar", caughtBy: "anchors/windows", machine: true,
+	{name: "counts all windows with the calendar", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Anchors = nil })},
-	{name: "grants a quota to whoever moves the anchor", caughtBy: "anchors/moved", machine: true,
+	{name: "grants a quota to whoever moves the anchor", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if n := len(c.Anchors); n > 0 {
 				c.Anchors = core.Anchors{{Start: c.Anchors[n-1].Start}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -15,7 +14,6 @@ import (
 type defect struct {
 	name     string
 	caughtBy string // name of a case
-	machine  bool   // the machine must fail, too; for imports, the machine of imports
 	open     func() Opened
 }
 
@@ -42,13 +40,6 @@ func TestBrokenStores(t *testing.T) {
 				t.Errorf("the case %q: got passed, want failed", d.caughtBy)
 			}
 			t.Logf("caught by %q:\n\t%s", d.caughtBy, r.text())
-			machine := "machine"
-			if strings.HasPrefix(d.caughtBy, "import/") {
-				machine = "import/machine"
-			}
-			if d.machine && !observe(t, caseNamed(t, machine), d.open()).Failed() {
-				t.Errorf("the machine: got passed, want failed")
-			}
 		})
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 var brokenTransactions = []defect{
-	{name: "keeps the writes of a transaction that failed", caughtBy: "transaction/all or nothing", machine: true,
+	{name: "keeps the writes of a transaction that failed", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return keepsWrites{s} })},
-	{name: "swallows the error of a transaction", caughtBy: "transaction/all or nothing", machine: true,
+	{name: "swallows the error of a transaction", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return swallowsErrors{s} })},
 	{name: "loses updates", caughtBy: "race/no lost update",
 		open: wrapped(func(s core.Store) core.Store { return optimistic{s, false} })},
@@ -26,9 +26,9 @@ var brokenTransactions = []defect{
 		open: wrapped(func(s core.Store) core.Store { return optimistic{s, true} })},
 	{name: "reads in a transaction at several moments", caughtBy: "race/snapshot",
 		open: wrapped(func(s core.Store) core.Store { return optimistic{s, false} })},
-	{name: "stores arguments without a copy", caughtBy: "copy/arguments",
+	{name: "stores arguments without a copy", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return storesLate{s} })},
-	{name: "reuses the ID of the last user", caughtBy: "user/ids", machine: true,
+	{name: "reuses the ID of the last user", caughtBy: "machine",
 		open: inTx(func(s core.Store, account string) func(core.Tx) core.Tx {
 			var last int64
 			if us := usersOf(s, account); len(us) > 0 {
@@ -36,35 +36,35 @@ var brokenTransactions = []defect{
 			}
 			return func(tx core.Tx) core.Tx { return &reusesIDs{tx, last} }
 		})},
-	{name: "counts keys of any status", caughtBy: "key/filter", machine: true,
+	{name: "counts keys of any status", caughtBy: "machine",
 		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
 			return func(tx core.Tx) core.Tx { return countsAnyStatus{tx} }
 		})},
-	{name: "counts deleted plans", caughtBy: "plan/list", machine: true,
+	{name: "counts deleted plans", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store {
 			deleted := 0
 			return wrappedTx{s, func(core.Store, string) func(core.Tx) core.Tx {
 				return func(tx core.Tx) core.Tx { return countsDeletedPlans{tx, &deleted} }
 			}}
 		})},
-	{name: "accepts an email in another case", caughtBy: "email/unique", machine: true,
+	{name: "accepts an email in another case", caughtBy: "machine",
 		open: accepting(func(u *core.User, err error) bool {
 			return errors.Is(err, core.ErrDuplicateEmail) && *u.Email != core.FoldEmail(*u.Email)
 		})},
-	{name: "never frees an email", caughtBy: "email/freed", machine: true, open: wrapped(newNeverFrees)},
-	{name: "accepts an external id that is taken", caughtBy: "external id/unique", machine: true,
+	{name: "never frees an email", caughtBy: "machine", open: wrapped(newNeverFrees)},
+	{name: "accepts an external id that is taken", caughtBy: "machine",
 		open: accepting(func(_ *core.User, err error) bool { return errors.Is(err, core.ErrDuplicateExternalID) })},
-	{name: "never frees an external id", caughtBy: "external id/freed", machine: true, open: wrapped(newNeverFrees)},
-	{name: "ignores the case of external ids", caughtBy: "external id/case", machine: true,
+	{name: "never frees an external id", caughtBy: "machine", open: wrapped(newNeverFrees)},
+	{name: "ignores the case of external ids", caughtBy: "machine",
 		open: inTx(func(s core.Store, account string) func(core.Tx) core.Tx {
 			users := usersOf(s, account)
 			return func(tx core.Tx) core.Tx { return foldsExternalIDs{tx, users} }
 		})},
-	{name: "forgets the external ids of its own transaction", caughtBy: "external id/unique in one transaction", open: inTx(checksEarly)},
-	{name: "checks external ids before the transaction", caughtBy: "external id/taken at once", open: inTx(checksEarly)},
+	{name: "forgets the external ids of its own transaction", caughtBy: "machine", open: inTx(checksEarly)},
+	{name: "checks external ids before the transaction", caughtBy: "race/same email or external id", open: inTx(checksEarly)},
 	{name: "leaves some of many keys of a deleted user", caughtBy: "delete/user with many keys",
 		open: wrapped(func(s core.Store) core.Store { return leavesKeys{s} })},
-	{name: "does not clear members", caughtBy: "user/replace", machine: true,
+	{name: "does not clear members", caughtBy: "machine",
 		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
 			return func(tx core.Tx) core.Tx { return neverClears{tx} }
 		})},

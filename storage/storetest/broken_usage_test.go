@@ -14,47 +14,47 @@ import (
 )
 
 var brokenUsage = []defect{
-	{name: "allows one request too many", caughtBy: "exact/one key", machine: true,
+	{name: "allows one request too many", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Limit++ })},
-	{name: "allows one request too few", caughtBy: "exact/one key", machine: true,
+	{name: "allows one request too few", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Limit-- })},
 	{name: "reads, decides and then writes", caughtBy: "exact/one key",
 		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
 	{name: "reads, decides and then writes for a user", caughtBy: "exact/shared",
 		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
-	{name: "grants a part of the cost", caughtBy: "usage/cost", machine: true,
+	{name: "grants a part of the cost", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return grantsPart{s} })},
-	{name: "counts a request of cost 0", caughtBy: "usage/cost of 0", machine: true,
+	{name: "counts a request of cost 0", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Cost = max(c.Cost, 1) })},
-	{name: "keeps the first limit that it saw", caughtBy: "usage/limit changed", machine: true,
+	{name: "keeps the first limit that it saw", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &keepsLimit{Store: s, limits: map[core.CounterID]int64{}} })},
-	{name: "returns the usage before the step", caughtBy: "usage/counted", machine: true,
+	{name: "returns the usage before the step", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return returnsBefore{s} })},
-	{name: "forgets one period", caughtBy: "window/side by side", machine: true,
+	{name: "forgets one period", caughtBy: "machine",
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.Requests[core.Week] = 0 })},
-	{name: "uses a window of a week for a day", caughtBy: "window/boundary", machine: true,
+	{name: "uses a window of a week for a day", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if c.Period == core.Week {
 				c.Period = core.Day
 			}
 		})},
-	{name: "counts in local time", caughtBy: "window/boundary", machine: true,
+	{name: "counts in local time", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
-	{name: "opens an earlier window again", caughtBy: "window/clock steps back",
+	{name: "opens an earlier window again", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &opensEarlier{Store: s, latest: map[string]time.Time{}} })},
-	{name: "counts requests of a missing key", caughtBy: "delete/missing",
+	{name: "counts requests of a missing key", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return countsNothing{s} })},
-	{name: "gives each key the user's whole quota", caughtBy: "shared/one quota", machine: true,
+	{name: "gives each key the user's whole quota", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Shared = false })},
-	{name: "lets the user's counter decide always", caughtBy: "shared/own plan apart", machine: true,
+	{name: "lets the user's counter decide always", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Shared = true })},
-	{name: "forgets when a key was used", caughtBy: "usage/last used", machine: true,
+	{name: "forgets when a key was used", caughtBy: "machine",
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.LastUsedAt = time.Time{} })},
 	{name: "counts without history after the caller is canceled", caughtBy: "exact/caller canceled",
 		open: wrapped(func(s core.Store) core.Store { return callerGone{s} })},
-	{name: "returns outdated counters", caughtBy: "exact/seen at once", machine: true,
+	{name: "returns outdated counters", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &showsOld{Store: s, old: map[core.CounterID]core.Counter{}} })},
-	{name: "returns counters sorted", caughtBy: "counter/batch",
+	{name: "returns counters sorted", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return sortsCounters{s} })},
 	{name: "forgets the counters that were not used lately", caughtBy: "counter/many",
 		open: wrapped(func(s core.Store) core.Store { return &forgetsUnused{Store: s, number: map[string]int{}} })},
@@ -249,7 +249,7 @@ func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.
 }
 
 var brokenPlanTotals = []defect{
-	{name: "leaves out the counters of users", caughtBy: "plan totals/of the plan", machine: true,
+	{name: "leaves out the counters of users", caughtBy: "machine",
 		open: planTotalsEdited(func(d *core.PlanTotals) {
 			for _, u := range d.Top {
 				if u.Seq == 0 {
@@ -258,24 +258,24 @@ var brokenPlanTotals = []defect{
 			}
 			d.Top = slices.DeleteFunc(d.Top, func(u core.CounterUsage) bool { return u.Seq == 0 })
 		})},
-	{name: "sorts the top counters lowest first", caughtBy: "plan totals/top", machine: true,
+	{name: "sorts the top counters lowest first", caughtBy: "machine",
 		open: planTotalsEdited(func(d *core.PlanTotals) { slices.Reverse(d.Top) })},
-	{name: "sorts keys before users of equal usage", caughtBy: "plan totals/top", machine: true,
+	{name: "sorts keys before users of equal usage", caughtBy: "machine",
 		open: planTotalsEdited(func(d *core.PlanTotals) {
 			slices.SortStableFunc(d.Top, func(a, b core.CounterUsage) int {
 				return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.Seq, a.Seq))
 			})
 		})},
-	{name: "adds up only the top counters", caughtBy: "plan totals/top", machine: true,
+	{name: "adds up only the top counters", caughtBy: "machine",
 		open: planTotalsEdited(func(d *core.PlanTotals) {
 			d.Used = 0
 			for _, u := range d.Top {
 				d.Used += u.Used
 			}
 		})},
-	{name: "uses the year for every period", caughtBy: "plan totals/window", machine: true,
+	{name: "uses the year for every period", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return alwaysOfYear{s} })},
-	{name: "includes only the first thousand counters", caughtBy: "plan totals/many",
+	{name: "includes only the first thousand counters", caughtBy: "counter/many",
 		open: wrapped(func(s core.Store) core.Store { return firstThousand{s} })},
 }
 

@@ -22,7 +22,19 @@ var exactCases = []testCase{
 	{name: "exact/window ends", run: exactWindowEnds,
 		promise: "if a window ends under load, the allowed requests fill the limit of each window exactly"},
 	{name: "exact/seen at once", run: exactSeenAtOnce,
-		promise: "Counters includes every Consume that has returned"},
+		promise: "Counters, History and PlanTotals include every Consume that has returned"},
+	{name: "exact/limits", run: exactLimits,
+		promise: "concurrent requests never pass any of several limits, each denied one did not fit, and all meters agree"},
+	{name: "exact/rate", run: exactRate,
+		promise: "concurrent requests at one time get as many tokens as the bucket has"},
+	{name: "exact/adjustment", run: exactAdjustment,
+		promise: "concurrent adjustments with one request id are made once"},
+	{name: "exact/days", run: exactDays,
+		promise: "each of many concurrent requests is in the days once"},
+	{name: "exact/denials", run: exactDenials,
+		promise: "the bounds of recorded denials are those of each key, also if the counter of the user decides"},
+	{name: "exact/history", run: exactHistory,
+		promise: "entries are in the order in which they were counted, without duplicates; every allowed request is included, and the sum of the costs is the usage"},
 	{name: "exact/caller canceled", run: exactCallerGone,
 		promise: "a step that has begun is finished even if ctx is canceled: each request is counted as a whole or not at all, in counter and history alike"},
 }
@@ -101,11 +113,7 @@ func exactOneKey(e *env) {
 
 func exactShared(e *env) {
 	const callers, times, quota = 64, 15, 500
-	keys := e.user1("key_1", "key_2", "key_3", "key_4", "key_5")
-	for _, k := range keys {
-		k.PlanID = ""
-		e.put(k)
-	}
+	keys := e.sharing("key_1", "key_2", "key_3", "key_4", "key_5")
 	o := e.hammer(callers, times, func(i, n int) core.Consumption {
 		return limit(request(keys[(i+n)%len(keys)], noon), core.Month, quota)
 	})
@@ -175,10 +183,7 @@ func exactWindowEnds(e *env) {
 
 func exactSeenAtOnce(e *env) {
 	const callers, times = 16, 15
-	keys := e.user1("key_1", "key_2")
-	shared := keys[1]
-	shared.PlanID = ""
-	e.put(shared)
+	keys := append(e.user1("key_1"), e.sharing("key_1")...)
 	e.parallel(callers, func(i int) {
 		for range times {
 			c := request(keys[i%2], noon)
@@ -198,6 +203,10 @@ func exactSeenAtOnce(e *env) {
 			_, total, err := e.Store.History(e.ctx, c.DecidingCounter(), time.Time{}, core.Page{Number: 1, Size: 1})
 			if err != nil || int64(total) < v.Usage.Used {
 				e.Errorf("history after Consume had returned the usage %d: got %d entries, %v", v.Usage.Used, total, err)
+			}
+			d, err := e.Store.PlanTotals(e.ctx, c.Account, "plan_1", core.Month, noon, 2)
+			if err != nil || i%2 == 0 && d.Used < v.Usage.Used {
+				e.Errorf("totals of the plan after Consume had returned the usage %d: got %d, %v", v.Usage.Used, d.Used, err)
 			}
 		}
 	})
@@ -235,7 +244,5 @@ func exactCallerGone(e *env) {
 	if total := e.historyTotal(keyCounter(k)); int64(total) != used {
 		e.Errorf("history: got %d entries, want as many as were counted, %d", total, used)
 	}
-	before := e.snapshot(k.AccountID)
-	e.reopen()
-	e.same("the account after reopening", before, e.snapshot(k.AccountID))
+	e.sameReopened(k.AccountID)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -32,9 +33,7 @@ type txPlan struct {
 func (m *machine) change(t *rapid.T) {
 	d := m.update(t)
 	page := core.Page{Number: 1, Size: 100}
-	for _, digest := range m.digests {
-		m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, digest) })
-	}
+	m.bothDigests(t)
 	for _, p := range d.plansNow() {
 		for _, f := range []core.UserFilter{{PlanID: p.ID}, {OnPlan: p.ID}} {
 			m.both(t, fmt.Sprintf("Users %+v", f), func(s core.Store) (any, error) {
@@ -49,10 +48,18 @@ func (m *machine) change(t *rapid.T) {
 	}
 }
 
+// bothDigests compares the keys that have or had a digest.
+func (m *machine) bothDigests(t *rapid.T) {
+	for _, digest := range m.digests {
+		m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, digest) })
+	}
+}
+
 // update runs a transaction of a few reads and then a few writes. Some transactions fail at their
 // end.
 func (m *machine) update(t *rapid.T) *txPlan {
-	d := &txPlan{machine: m, t: t, account: m.account(t), touched: map[string]bool{}}
+	d := &txPlan{machine: m, t: t, account: m.anyAccount(t), touched: map[string]bool{}}
+	d.readSome()
 	for range rapid.IntRange(1, 4).Draw(t, "writes") {
 		switch rapid.IntRange(0, 11).Draw(t, "write") {
 		case 0, 1, 2:
@@ -104,6 +111,28 @@ func (d *txPlan) touch(format string, args ...any) bool {
 func (d *txPlan) read(do step)  { d.reads = append(d.reads, do) }
 func (d *txPlan) write(do step) { d.writes = append(d.writes, do) }
 
+// readSome reads resources that may be missing, and counts matches.
+func (d *txPlan) readSome() {
+	users, keys := d.userFilter(d.t, d.account), d.keyFilter(d.t, d.account)
+	user, plan := rapid.Int64Range(0, 6).Draw(d.t, "user"), d.planID(d.t, d.account)
+	d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(users) })
+	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(keys) })
+	d.read(found(func(tx core.Tx) (any, error) { return tx.User(user) }))
+	d.read(found(func(tx core.Tx) (any, error) { return tx.Plan(plan) }))
+	d.read(found(func(tx core.Tx) (any, error) { return tx.Key("key_37") }))
+}
+
+// found returns a read whose answer is a resource, or the error.
+func found(read step) step {
+	return func(tx core.Tx) (any, error) {
+		v, err := read(tx)
+		if err != nil {
+			v = fault(err)
+		}
+		return v, nil
+	}
+}
+
 // usersNow, plansNow and keysNow return the current resources of the account.
 func (d *txPlan) usersNow() []*core.User {
 	us, _, _ := d.model.Users(d.e.ctx, d.account, core.UserFilter{}, core.Page{Number: 1, Size: 1000})
@@ -142,9 +171,9 @@ func (d *txPlan) planOf() string {
 	return id
 }
 
-// emails and externalIDs are short, so that users clash.
+// emails and externalIDs are few, so that users clash. Some contain others.
 var (
-	emails      = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com"}
+	emails      = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com", "bb@example.com"}
 	externalIDs = []string{"", "", "a", "A", "ä", "a@example.com"}
 )
 
@@ -154,8 +183,8 @@ func (d *txPlan) putUser() {
 	if !d.touch("a user") {
 		return
 	}
-	u := *newUser(d.account, d.next("user"))
-	u.CreatedAt, u.UpdatedAt = d.now, d.now
+	u := newUser(d.account, d.text(d.t, d.next("user")))
+	u.CreatedAt, u.UpdatedAt = d.someNow(), d.someNow()
 	u.Anchors = rapid.SampledFrom([]core.Anchors{nil, nil, {{Start: d.now.Add(-time.Hour).Truncate(time.Second)}}, {
 		{From: noon.AddDate(0, 0, -30).Truncate(time.Second), Start: noon.AddDate(0, 0, -40).Truncate(time.Second)},
 		{From: noon.AddDate(0, 0, -2).Truncate(time.Second), Start: noon.Add(-5 * time.Hour).Truncate(time.Second)}}}).Draw(d.t, "anchors")
@@ -173,40 +202,43 @@ func (d *txPlan) putUser() {
 		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{ExternalID: id}) })
 	}
 	u.PlanID, u.Disabled = d.planOf(), rapid.Bool().Draw(d.t, "disabled")
-	if rapid.Bool().Draw(d.t, "metadata") {
-		u.Metadata = awkwardJSON
-	}
+	u.Metadata = rapid.SampledFrom([]json.RawMessage{nil, awkwardJSON}).Draw(d.t, "metadata")
+	d.put(u)
+}
+
+// put writes a copy of a resource, and spoils the copy. The answer is the number of the resource.
+func (d *txPlan) put(thing any) {
 	d.write(func(tx core.Tx) (any, error) {
-		given := u
-		err := tx.PutUser(&given)
-		return given.ID, err
+		given := copyOf(thing)
+		_, number, put := membersOf(given)
+		err := put(tx)
+		answer := *number
+		spoil(given)
+		return answer, err
 	})
 }
 
 func (d *txPlan) putPlan() {
-	p := *newPlan(d.account, "")
+	p := newPlan(d.account, "")
 	if known := d.plansNow(); len(known) > 0 && rapid.Bool().Draw(d.t, "known") {
 		old := rapid.SampledFrom(known).Draw(d.t, "plan")
 		p.ID, p.Seq = old.ID, old.Seq
 		d.read(func(tx core.Tx) (any, error) { return tx.Plan(p.ID) })
 	} else {
-		p.ID = d.next("plan_")
+		p.ID = d.newID(d.account, "plan_")
 	}
 	if !d.touch("plan %s", p.ID) {
 		return
 	}
-	p.Name, p.Limit, p.Inactive = d.next("plan"), rapid.Int64Range(1, core.MaxLimit).Draw(d.t, "limit"), rapid.Bool().Draw(d.t, "inactive")
+	p.Name, p.Limit, p.Inactive = d.text(d.t, d.next("plan")), rapid.Int64Range(1, core.MaxLimit).Draw(d.t, "limit"), rapid.Bool().Draw(d.t, "inactive")
 	p.Period = rapid.SampledFrom(core.PlanPeriods()).Draw(d.t, "period")
 	p.Features = rapid.SampledFrom([][]string{nil, {"a"}, {"b", ""}}).Draw(d.t, "features")
+	p.CreatedAt, p.UpdatedAt = d.someNow(), d.someNow()
 	if rapid.Bool().Draw(d.t, "limited") {
 		p.Description, p.Limits = new(awkward), []core.Limit{{Meter: "tokens", Max: 1000, Period: core.Month}}
 		p.Rate = &core.Rate{Requests: 2, Per: core.PerSecond, Burst: 3}
 	}
-	d.write(func(tx core.Tx) (any, error) {
-		given := p
-		err := tx.PutPlan(&given)
-		return given.Seq, err
-	})
+	d.put(p)
 }
 
 // putKey writes a new key, or an existing one with another user, plan, status or value.
@@ -219,53 +251,57 @@ func (d *txPlan) putKey() {
 	if !d.touch("key %s", ref.id) {
 		return
 	}
-	k := *newKey(d.account, ref.id, 0, "")
+	k := newKey(d.account, ref.id, 0, "")
+	k.CreatedAt = d.someNow()
 	if old, err := d.model.Key(d.e.ctx, d.account, ref.id); err == nil {
-		k = *old
+		k = old
 		d.read(func(tx core.Tx) (any, error) { return tx.Key(k.ID) })
 	}
+	k.Name, k.UpdatedAt = d.text(d.t, k.ID), d.someNow()
 	k.UserID, k.PlanID = rapid.SampledFrom(users).Draw(d.t, "user").ID, d.planOf()
 	k.Status = rapid.SampledFrom([]core.KeyStatus{core.KeyActive, core.KeyInactive}).Draw(d.t, "status")
 	k.Metadata = rapid.SampledFrom([]json.RawMessage{nil, awkwardJSON}).Draw(d.t, "metadata")
-	k.ExpiresAt = new(d.now)
-	d.regenerate(ref, &k)
+	k.ExpiresAt = rapid.SampledFrom([]*time.Time{nil, new(d.someNow())}).Draw(d.t, "expires")
+	d.regenerate(ref, k)
 	f := core.KeyFilter{UserID: k.UserID, Status: k.Status}
 	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(f) })
-	d.write(func(tx core.Tx) (any, error) {
-		given := k
-		err := tx.PutKey(&given)
-		return given.Seq, err
-	})
+	d.put(k)
 }
 
-// keyRef draws a key of the account, or a new one.
+// keyRef draws a key of the account, or a new one. Unless the machine obeys, a new one may have the id of a deleted key.
 func (d *txPlan) keyRef() *keyRef {
-	if known := d.keysNow(); len(known) > 0 && rapid.IntRange(0, 2).Draw(d.t, "known") > 0 {
-		id := rapid.SampledFrom(known).Draw(d.t, "key").ID
-		for i := range d.keys {
-			if d.keys[i].account == d.account && d.keys[i].id == id {
-				return &d.keys[i]
-			}
+	some := rapid.SampledFrom([]string{"known", "known", "new", "deleted"}).Draw(d.t, "key")
+	var refs []*keyRef
+	for i := range d.keys {
+		_, err := d.model.Key(d.e.ctx, d.keys[i].account, d.keys[i].id)
+		if d.keys[i].account == d.account && (some == "known" && err == nil || some == "deleted" && err != nil && !d.obeys) {
+			refs = append(refs, &d.keys[i])
 		}
 	}
-	d.keys = append(d.keys, keyRef{account: d.account, id: d.next("key_")})
+	if len(refs) > 0 {
+		return rapid.SampledFrom(refs).Draw(d.t, "known")
+	}
+	d.keys = append(d.keys, keyRef{account: d.account, id: d.newID(d.account, "key_")})
 	return &d.keys[len(d.keys)-1]
 }
 
-// regenerate sometimes gives a key its next value, with or without its earlier ones.
+// regenerate sometimes gives a key its next value, or an earlier one again, with or without grace for the value that it had.
 func (d *txPlan) regenerate(ref *keyRef, k *core.Key) {
 	if ref.values > 0 && rapid.IntRange(0, 2).Draw(d.t, "regenerate") > 0 {
 		return
 	}
-	ref.values++
-	previous := core.GraceValue{Digest: k.Digest, Until: d.now}
-	k.Digest = digest(d.account, ref.id, ref.values)
-	d.digests = append(d.digests, k.Digest)
-	if rapid.Bool().Draw(d.t, "grace") && ref.values > 1 && k.Seq != 0 {
-		k.Previous = append(k.Previous, previous)
-	} else {
-		k.Previous = nil
+	n := rapid.IntRange(max(1, ref.values-1), ref.values+1).Draw(d.t, "value")
+	ref.values = max(ref.values, n)
+	previous := core.GraceValue{Digest: k.Digest, Until: d.someNow()}
+	k.Digest = digest(d.account, ref.id, n)
+	if !slices.Contains(d.digests, k.Digest) {
+		d.digests = append(d.digests, k.Digest)
 	}
+	if !rapid.Bool().Draw(d.t, "grace") || k.Seq == 0 {
+		k.Previous = nil
+		return
+	}
+	k.Previous = slices.DeleteFunc(append(k.Previous, previous), func(g core.GraceValue) bool { return g.Digest == k.Digest })
 }
 
 // deleteUser deletes a user, unless the transaction writes a key, which could belong to that user.
@@ -280,12 +316,7 @@ func (d *txPlan) deleteUser() {
 }
 
 func (d *txPlan) writesKeys() bool {
-	for _, k := range d.keys {
-		if d.touched["key "+k.id] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.keys, func(k keyRef) bool { return d.touched["key "+k.id] })
 }
 
 // deletePlan deletes a plan: if the machine obeys, one that no user and no key has.
@@ -318,4 +349,33 @@ func (d *txPlan) deleteKey() {
 		return
 	}
 	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeleteKey(id) })
+}
+
+// twins puts two new users with the same email or external id in one transaction.
+func (m *machine) twins(t *rapid.T) {
+	account := m.account(t)
+	a, b := newUser(account, m.next("user")), newUser(account, m.next("user"))
+	if rapid.Bool().Draw(t, "email") {
+		a.Email, b.Email = new("twin@Example.com"), new("TWIN@example.com")
+	} else {
+		a.ExternalID, b.ExternalID = "twin", "twin"
+	}
+	fn := putting(a, b)
+	m.both(t, "twins", func(s core.Store) (any, error) { return nil, s.Update(m.e.ctx, account, fn) })
+}
+
+// deleteMissing deletes a resource that the account does not have. The contract leaves the error open.
+func (m *machine) deleteMissing(t *rapid.T) {
+	account, user, suffix := m.anyAccount(t), int64(99), "missing"
+	if account == "acct_missing" { // other accounts have these
+		user, suffix = 1, "37"
+	}
+	deletion := rapid.SampledFrom([]func(core.Tx) error{
+		func(tx core.Tx) error { return tx.DeleteUser(user) },
+		func(tx core.Tx) error { return tx.DeletePlan("plan_" + suffix) },
+		func(tx core.Tx) error { return tx.DeleteKey("key_" + suffix) },
+	}).Draw(t, "deletion")
+	m.both(t, "a deletion", func(s core.Store) (any, error) {
+		return errors.Is(s.Update(m.e.ctx, account, deletion), core.ErrUnavailable), nil
+	})
 }

@@ -3,9 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +21,12 @@ var raceCases = []testCase{
 		promise: "all writes of a transaction are stored at once, and the reads of another show the account at one moment"},
 	{name: "race/ids", run: raceIDs,
 		promise: "concurrent creations get consecutive IDs without duplicates"},
+	{name: "race/same email or external id", run: raceSameMember,
+		promise: "of concurrent creations with one email or external id exactly one succeeds"},
+	{name: "race/same account name", run: raceSameName,
+		promise: "of concurrent creations of accounts with one name exactly one succeeds, with its owner's key"},
+	{name: "race/update", run: raceUpdate,
+		promise: "UpdateAccount, UpdateAccess and UpdateOwnerKey are atomic: no concurrent update is lost"},
 }
 
 func raceNoLostUpdate(e *env) {
@@ -38,8 +42,19 @@ func raceNoLostUpdate(e *env) {
 			}
 		}
 	})
-	pl.Name = strconv.Itoa(callers * times)
-	e.wantPlan(pl)
+	e.wantNames(account, strconv.Itoa(callers*times))
+}
+
+// wantNames fails unless the plans of an account have the names.
+func (e *env) wantNames(account string, names ...string) {
+	e.Helper()
+	plans, _, err := e.Store.Plans(e.ctx, account, core.Page{Number: 1, Size: 100})
+	e.ok("Plans", err)
+	var got []string
+	for _, p := range plans {
+		got = append(got, p.Name)
+	}
+	e.same("names of plans", names, got)
 }
 
 // increment adds 1 to the number in the name of each plan.
@@ -50,17 +65,19 @@ func increment(ids ...string) func(core.Tx) error {
 			if err != nil {
 				return err
 			}
-			n, err := strconv.Atoi(pl.Name)
-			if err != nil {
-				return err
-			}
-			pl.Name = strconv.Itoa(n + 1)
+			add1(&pl.Name)
 			if err := tx.PutPlan(pl); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
+}
+
+// add1 adds 1 to a number that is text. Another text is 0.
+func add1(text *string) {
+	n, _ := strconv.Atoi(*text)
+	*text = strconv.Itoa(n + 1)
 }
 
 var errInUse = errors.New("the plan is in use")
@@ -177,15 +194,12 @@ func raceCountThenCreate(e *env) {
 				}
 			}
 		})
-		if got := len(all(e, e.users(account, core.UserFilter{PlanID: plan}))); got != most {
-			e.Errorf("round %d: users: got %d, want %d", round, got, most)
-		}
-		if got := len(all(e, e.keys(account, core.KeyFilter{PlanID: &plan}))); got != most {
-			e.Errorf("round %d: keys: got %d, want %d", round, got, most)
-		}
-		if got := len(all(e, e.plans(account))); got != most*(round+1) {
-			e.Errorf("round %d: plans: got %d, want %d", round, got, most*(round+1))
-		}
+		e.wantCount(account, most, func(tx core.Tx) (int, error) { return tx.CountUsers(core.UserFilter{PlanID: plan}) })
+		e.wantCount(account, most, func(tx core.Tx) (int, error) { return tx.CountKeys(core.KeyFilter{PlanID: &plan}) })
+		e.wantCount(account, most*(round+1), func(tx core.Tx) (int, error) {
+			_, n, err := tx.Plans(core.Page{Number: 1, Size: 1})
+			return n, err
+		})
 	}
 }
 
@@ -224,9 +238,7 @@ func raceSnapshot(e *env) {
 			}
 		})
 	}
-	a.Name, b.Name = strconv.Itoa(rounds), strconv.Itoa(rounds)
-	e.wantPlan(a)
-	e.wantPlan(b)
+	e.wantNames(account, strconv.Itoa(rounds), strconv.Itoa(rounds))
 }
 
 func raceIDs(e *env) {
@@ -236,7 +248,7 @@ func raceIDs(e *env) {
 		for n := range times {
 			u := newUser(account, fmt.Sprintf("%d %d", i, n))
 			k := newKey(account, fmt.Sprintf("key_%d_%d", i, n), 1, "plan_1")
-			if err := e.Store.Update(e.ctx, account, putting(u, k)); err != nil {
+			if err := e.Store.Update(e.ctx, account, putting[any](u, k)); err != nil {
 				e.Errorf("Update: %v", err)
 				return
 			}
@@ -259,200 +271,87 @@ func raceIDs(e *env) {
 	}
 }
 
-var requestIDRaceCases = []testCase{
-	{name: "request id/at once", run: requestIDAtOnce,
-		promise: "of concurrent requests with one id one counts, and all get its answer"},
-	{name: "request id/at once with a quota", run: requestIDAtOnceWithQuota,
-		promise: "of concurrent requests with many ids, the allowed ids fill the limit exactly, and requests with the same id get the same answer"},
-	{name: "request id/with other ids", run: requestIDMeanwhile,
-		promise: "a repeat gets the answer that the first request got, also while other requests count"},
-	{name: "request id/during close", run: requestIDBesideClose, own: true,
-		promise: "a count and its id are stored in one step: an answered request is remembered after reopening; any other can be repeated and counts once"},
-}
-
-// resultsByID holds the results of concurrent requests, by id.
-type resultsByID struct {
-	mu      sync.Mutex
-	firsts  map[string]int // results that were no repeats
-	answers map[string]core.ConsumeResult
-}
-
-func newTwins() *resultsByID {
-	return &resultsByID{firsts: map[string]int{}, answers: map[string]core.ConsumeResult{}}
-}
-
-// add stores a result, and fails if another result of the same id differs.
-func (w *resultsByID) add(e *env, c *core.Consumption, v core.ConsumeResult) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if v.Allowed && v.FirstTerms == nil {
-		w.firsts[c.RequestID]++
-	}
-	if v.FirstTerms != nil && !reflect.DeepEqual(*v.FirstTerms, c.Terms) {
-		e.Errorf("first answer to %q: got it under %+v, want %+v", c.RequestID, *v.FirstTerms, c.Terms)
-	}
-	v.FirstTerms = nil
-	before, known := w.answers[c.RequestID]
-	if !known {
-		w.answers[c.RequestID] = v
-	} else if !reflect.DeepEqual(before, v) {
-		e.Errorf("answers to %q: got %+v and %+v, want the same", c.RequestID, before, v)
+func raceSameMember(e *env) {
+	const callers, rounds = 16, 5
+	for taken, member := range map[error]func(u *core.User, name string){
+		core.ErrDuplicateEmail:      func(u *core.User, name string) { u.Email = new(name + "@example.com") },
+		core.ErrDuplicateExternalID: func(u *core.User, name string) { u.ExternalID = name },
+	} {
+		account := e.account()
+		var want []int64
+		for round := range rounds {
+			errs, users := make([]error, callers), make([]*core.User, callers)
+			e.parallel(callers, func(i int) {
+				users[i] = newUser(account, "user")
+				member(users[i], fmt.Sprintf("round%d", round))
+				errs[i] = e.Store.Update(e.ctx, account, putting(users[i]))
+			})
+			want = append(want, users[e.onlyOne(errs, taken)].ID)
+		}
+		e.wantUsers(account, core.UserFilter{}, want...)
 	}
 }
 
-// wantFirsts fails unless each allowed id was counted once, and the number of allowed ids is right.
-func (w *resultsByID) wantFirsts(e *env, want int) {
+func raceSameName(e *env) {
+	const callers = 8
+	name := fmt.Sprintf("acct_contested%d", serial.Add(1))
+	id := func(i int) string { return fmt.Sprintf("%s_%d", name, i) }
+	errs := make([]error, callers)
+	e.parallel(callers, func(i int) {
+		a, k := newAccount(id(i))
+		a.Name = name
+		errs[i] = e.Store.CreateAccount(e.ctx, a, k)
+	})
+	winner := e.onlyOne(errs, core.ErrAccountExists)
+	if got, err := e.Store.AccountByName(e.ctx, name); err != nil || got.ID != id(winner) {
+		e.Errorf("AccountByName: got %+v, %v, want the account of the call that succeeded, %s", got, err, id(winner))
+	}
+	for i := range callers {
+		_, k := newAccount(id(i))
+		if _, err := e.Store.OwnerKeyByDigest(e.ctx, k.Digest); (err == nil) != (i == winner) {
+			e.Errorf("OwnerKeyByDigest of call %d: got %v, want only the key of call %d", i, err, winner)
+		}
+	}
+}
+
+// onlyOne fails unless exactly one of the errors is nil and the others are want. It returns the
+// index of the nil error.
+func (e *env) onlyOne(errs []error, want error) int {
 	e.Helper()
-	allowed := 0
-	for id, v := range w.answers {
-		if v.Allowed {
-			allowed++
+	winner := -1
+	for i, err := range errs {
+		if err != nil {
+			e.isErr("a later call", err, want)
+			continue
 		}
-		if n := w.firsts[id]; v.Allowed != (n == 1) {
-			e.Errorf("%q: got allowed %t and %d counts, want one when it is allowed", id, v.Allowed, n)
+		if winner >= 0 {
+			e.Fatalf("the calls %d and %d both succeeded, want one", winner, i)
 		}
+		winner = i
 	}
-	if allowed != want {
-		e.Errorf("ids that were allowed: got %d, want %d", allowed, want)
+	if winner < 0 {
+		e.Fatalf("no call succeeded, want one: %v", errs)
 	}
+	return winner
 }
 
-// consume makes n requests by each of the callers at once, all the same requests in the same order.
-func (w *resultsByID) consume(e *env, callers, n int, request func(n int) core.Consumption) {
+func raceUpdate(e *env) {
+	const callers, times = 8, 10
+	account := e.account()
 	e.parallel(callers, func(int) {
-		for i := range n {
-			c := request(i)
-			v, err := e.Store.Consume(e.ctx, &c)
-			if err != nil {
-				e.Errorf("Consume: %v", err)
-				return
-			}
-			w.add(e, &c, v)
-		}
-	})
-}
-
-func requestIDAtOnce(e *env) {
-	const callers, n = 32, 40
-	keys := e.user1("key_1", "key_2")
-	shared := keys[1]
-	shared.PlanID = ""
-	e.put(shared)
-	for _, k := range keys {
-		w := newTwins()
-		consume := func(i int) core.Consumption { return withRequestID(request(k, noon), fmt.Sprintf("%d", i)) }
-		w.consume(e, callers, n, consume)
-		w.wantFirsts(e, n)
-		check := func() {
-			e.Helper()
-			e.wantUsed(keyCounter(k), core.Month, noon, n)
-			if got := e.historyTotal(keyCounter(k)); got != n {
-				e.Errorf("history: got %d entries, want %d", got, n)
-			}
-		}
-		check()
-		e.reopen()
-		w.consume(e, 1, n, consume)
-		check()
-	}
-}
-
-func requestIDAtOnceWithQuota(e *env) {
-	const callers, n, quota = 32, 40, 15
-	k := e.user1("key_1")[0]
-	w := newTwins()
-	e.parallel(callers, func(caller int) {
-		for i := range n {
-			c := withRequestID(limit(request(k, noon), core.Month, quota), fmt.Sprintf("%d", (i+caller%4*10)%n))
-			v, err := e.Store.Consume(e.ctx, &c)
-			if err != nil {
-				e.Errorf("Consume: %v", err)
-				return
-			}
-			w.add(e, &c, v)
-		}
-	})
-	w.wantFirsts(e, quota)
-	e.wantUsed(keyCounter(k), core.Month, noon, quota)
-}
-
-func requestIDMeanwhile(e *env) {
-	const callers, n = 16, 30
-	k := e.user1("key_1")[0]
-	w := newTwins()
-	e.parallel(callers, func(caller int) {
-		for i := range n {
-			other := request(k, noon)
-			c := withRequestID(request(k, noon.Add(time.Duration(i)*time.Second)), fmt.Sprintf("%d", i))
-			for _, c := range []core.Consumption{c, other, c} {
-				v, err := e.Store.Consume(e.ctx, &c)
-				if err != nil {
-					e.Errorf("Consume: %v", err)
-					return
-				}
-				if c.RequestID != "" {
-					w.add(e, &c, v)
-				}
+		for range times {
+			_, err1 := e.Store.UpdateAccount(e.ctx, account, func(a *core.Account) error { add1(&a.KeyPrefix); return nil })
+			_, err2 := e.Store.UpdateAccess(e.ctx, account, func(a *core.Access) error { add1(&a.Password); return nil })
+			_, err3 := e.Store.UpdateOwnerKey(e.ctx, account, "okey_1", func(k *core.OwnerKey) error { add1(&k.Name); return nil })
+			if err := errors.Join(err1, err2, err3); err != nil {
+				e.Errorf("update: %v", err)
 			}
 		}
 	})
-	w.wantFirsts(e, n)
-	e.wantUsed(keyCounter(k), core.Month, noon, n+callers*n)
-}
-
-func requestIDBesideClose(e *env) {
-	const callers, begin = 32, 300
-	keys := e.user1("key_1", "key_2")
-	w := newTwins()
-	var begun atomic.Int64
-	var asked sync.Map
-	s, half := e.Store, make(chan struct{})
-	e.parallel(callers+1, func(caller int) {
-		if caller == callers {
-			<-half
-			if err := s.Close(); err != nil {
-				e.Errorf("Close: %v", err)
-			}
-			return
-		}
-		for i := 0; ; i++ {
-			if begun.Add(1) == begin {
-				close(half)
-			}
-			k := keys[caller%2]
-			c := withRequestID(limit(request(k, noon), core.Month, core.MaxLimit), fmt.Sprintf("%s %d", k.ID, i/2))
-			asked.Store(c.RequestID, c)
-			v, err := s.Consume(e.ctx, &c)
-			if errors.Is(err, core.ErrUnavailable) {
-				return
-			}
-			if err != nil || !v.Allowed {
-				e.Errorf("Consume: got %t, %v, want allowed or ErrUnavailable", v.Allowed, err)
-				return
-			}
-			w.add(e, &c, v)
-		}
-	})
-	e.Store = e.Reopen(e)
-	for range 2 { // an unanswered request counts now or has counted before
-		ids := map[string]int64{}
-		asked.Range(func(_, value any) bool {
-			c := value.(core.Consumption)
-			ids[c.KeyID]++
-			_, answered := w.answers[c.RequestID]
-			v := e.consume(c)
-			if answered && v.FirstTerms == nil {
-				e.Errorf("%q was answered before Close: got it counted again", c.RequestID)
-			}
-			w.add(e, &c, v)
-			return true
-		})
-		for _, k := range keys {
-			e.wantUsed(keyCounter(k), core.Month, noon, ids[k.ID])
-			if got := e.historyTotal(keyCounter(k)); int64(got) != ids[k.ID] {
-				e.Errorf("history of %s: got %d entries, want %d", k.ID, got, ids[k.ID])
-			}
-		}
-		e.reopen()
-	}
+	a, err1 := e.Store.Account(e.ctx, account)
+	access, err2 := e.Store.Access(e.ctx, account)
+	k, err3 := e.Store.OwnerKeyByDigest(e.ctx, newOwnerKey(account, "okey_1").Digest)
+	e.ok("reads", errors.Join(err1, err2, err3))
+	want := strconv.Itoa(callers * times)
+	e.same("number of updates", []string{want, want, want}, []string{a.KeyPrefix, access.Password, k.Name})
 }
