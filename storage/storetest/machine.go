@@ -112,8 +112,8 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 
 // special runs one of the rare actions, not too often.
 func (m *machine) special(t *rapid.T) {
-	rare := []func(*rapid.T){m.adjust, m.refused, m.missing, m.accountUpdate, m.accessUpdate, m.twins, m.deleteMissing}
-	if n := rapid.IntRange(0, 11).Draw(t, "special"); n < len(rare) {
+	rare := []func(*rapid.T){m.adjust, m.refused, m.missing, m.accountUpdate, m.accessUpdate, m.twins, m.deleteMissing, m.replaceKey}
+	if n := rapid.IntRange(0, 12).Draw(t, "special"); n < len(rare) {
 		rare[n](t)
 		return
 	}
@@ -205,13 +205,14 @@ func (m *machine) someNow() time.Time {
 	return m.now
 }
 
-// counters returns the ids of the counters of every key and user that ever existed.
+// counters returns the ids of the counters of every key and user that ever existed, and of a user of each account that did not.
 func (m *machine) counters() (ids []core.CounterID) {
 	for _, k := range m.keys {
 		ids = append(ids, core.CounterID{Account: k.account, KeyID: k.id})
 	}
 	for _, account := range m.accounts {
-		for user := range int64(12) {
+		last, _ := m.model.LastNumbers(m.e.ctx, account)
+		for user := range min(12, last.User+1) {
 			ids = append(ids, core.CounterID{Account: account, UserID: user + 1})
 		}
 	}
@@ -238,16 +239,18 @@ func (m *machine) setClock(now time.Time) {
 	m.steppedBack = m.steppedBack || m.now.Before(m.latest)
 }
 
-// reopen reopens both stores, not too often. A store may or may not keep the number of denials in a
+// reopen reopens both stores after a request, not too often, and then repeats a request. A store may or may not keep the number of denials in a
 // past second, so the clock never returns to such a second. A store may drop its buckets, so the clock advances by 3
 // minutes, which fills the largest one.
 func (m *machine) reopen(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "rarely") != 0 {
 		t.SkipNow()
 	}
+	m.consume(t)
 	m.e.reopen()
 	m.model = m.model.Reopen()
 	m.latest = m.latest.Add(3 * time.Minute)
 	m.now, m.floor = m.latest, m.latest
 	m.bothDigests(t)
+	m.again(t)
 }

@@ -62,9 +62,7 @@ func (m *machine) importHistory(t *rapid.T) {
 		}
 		return nil, s.AppendHistory(m.e.ctx, of, given, forever)
 	})
-	m.both(t, "History", func(s core.Store) (any, error) {
-		return listed(s.History(m.e.ctx, of, time.Time{}, core.Page{Number: 1, Size: 100}))
-	})
+	m.bothHistory(t, of)
 }
 
 // setCounters sets a few counters, or one of a deleted key or user.
@@ -166,6 +164,8 @@ func (m *machine) putAgain(t *rapid.T) {
 	for _, fn := range fns {
 		m.both(t, "Update", func(s core.Store) (any, error) { return nil, s.Update(m.e.ctx, account, fn) })
 	}
+	m.bothHistory(t, keyCounter(k))
+	m.bothHistory(t, userCounter(k))
 }
 
 // otherKey returns another key with the number of a key.

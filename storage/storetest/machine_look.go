@@ -32,6 +32,10 @@ func (m *machine) check(t *rapid.T) {
 		return cs, err
 	})
 	m.checkDays(t, account)
+	plans, _, _ := m.model.Plans(m.e.ctx, account, page)
+	if n := len(plans); n > 0 {
+		m.bothPlanTotals(t, plans[m.checks/2%n], core.Month, m.now, 100)
+	}
 }
 
 // checkDays compares the days of the account, then of a user or a key: the latest days, or
@@ -83,9 +87,13 @@ func (m *machine) comparePlanTotals(t *rapid.T) {
 	for _, account := range append(m.accounts, "acct_missing") {
 		plans, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
 		for _, pl := range append(plans, newPlan(account, "plan_missing")) {
-			m.both(t, "PlanTotals", func(s core.Store) (any, error) { return s.PlanTotals(m.e.ctx, account, pl.ID, period, at, n) })
+			m.bothPlanTotals(t, pl, period, at, n)
 		}
 	}
+}
+
+func (m *machine) bothPlanTotals(t *rapid.T, pl *core.Plan, period core.Period, at time.Time, n int) {
+	m.both(t, "PlanTotals", func(s core.Store) (any, error) { return s.PlanTotals(m.e.ctx, pl.AccountID, pl.ID, period, at, n) })
 }
 
 func (m *machine) lookHistory(t *rapid.T, page core.Page) {

@@ -190,7 +190,7 @@ func (d *txPlan) putUser() {
 		{From: noon.AddDate(0, 0, -2).Truncate(time.Second), Start: noon.Add(-5 * time.Hour).Truncate(time.Second)}}}).Draw(d.t, "anchors")
 	if known := d.usersNow(); len(known) > 0 && rapid.Bool().Draw(d.t, "known") {
 		old := rapid.SampledFrom(known).Draw(d.t, "user")
-		u.ID, u.CreatedAt, u.Anchors = old.ID, old.CreatedAt, old.Anchors
+		u.ID, u.CreatedAt, u.Anchors = old.ID, old.CreatedAt, d.moved(old.Anchors)
 		d.read(func(tx core.Tx) (any, error) { return tx.User(u.ID) })
 	}
 	if email := rapid.SampledFrom(emails).Draw(d.t, "email"); email != "" {
@@ -204,6 +204,15 @@ func (d *txPlan) putUser() {
 	u.PlanID, u.Disabled = d.planOf(), rapid.Bool().Draw(d.t, "disabled")
 	u.Metadata = rapid.SampledFrom([]json.RawMessage{nil, awkwardJSON}).Draw(d.t, "metadata")
 	d.put(u)
+}
+
+// moved sometimes returns anchors with another start from now on.
+func (d *txPlan) moved(as core.Anchors) core.Anchors {
+	now := d.now.Truncate(time.Second)
+	if rapid.Bool().Draw(d.t, "moved") && len(as) < 4 && (len(as) == 0 || as[len(as)-1].From.Before(now)) {
+		as = append(as, core.Anchor{From: now, Start: now.Add(-5 * time.Hour)})
+	}
+	return as
 }
 
 // put writes a copy of a resource, and spoils the copy. The answer is the number of the resource.
@@ -268,18 +277,12 @@ func (d *txPlan) putKey() {
 	d.put(k)
 }
 
-// keyRef draws a key of the account, or a new one. Unless the machine obeys, a new one may have the id of a deleted key.
+// keyRef draws a key of the account, or a new one.
 func (d *txPlan) keyRef() *keyRef {
-	some := rapid.SampledFrom([]string{"known", "known", "new", "deleted"}).Draw(d.t, "key")
-	var refs []*keyRef
-	for i := range d.keys {
-		_, err := d.model.Key(d.e.ctx, d.keys[i].account, d.keys[i].id)
-		if d.keys[i].account == d.account && (some == "known" && err == nil || some == "deleted" && err != nil && !d.obeys) {
-			refs = append(refs, &d.keys[i])
-		}
-	}
-	if len(refs) > 0 {
-		return rapid.SampledFrom(refs).Draw(d.t, "known")
+	if known := d.keysNow(); len(known) > 0 && rapid.IntRange(0, 2).Draw(d.t, "known") > 0 {
+		id := rapid.SampledFrom(known).Draw(d.t, "key").ID
+		i := slices.IndexFunc(d.keys, func(k keyRef) bool { return k.account == d.account && k.id == id })
+		return &d.keys[i]
 	}
 	d.keys = append(d.keys, keyRef{account: d.account, id: d.newID(d.account, "key_")})
 	return &d.keys[len(d.keys)-1]
