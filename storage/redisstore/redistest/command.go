@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,16 +83,11 @@ func text(reply any) string {
 // CutConnections makes the server close all client connections, except connections of replicas and of the
 // cluster bus. It returns their number. Clients can reconnect at once. It fails the test if the server
 // does not answer.
-func (s *Server) CutConnections() int {
+func (s *Server) CutConnections() (cut int) {
 	s.tb.Helper()
-	cut := 0
 	for _, kind := range []string{"normal", "pubsub"} {
-		reply, err := s.call(limit, "CLIENT", "KILL", "TYPE", kind)
-		if err != nil {
-			s.tb.Fatalf("%s: CLIENT KILL: %v\n%s", s.Addr(), err, lastLines(s))
-		}
-		n, _ := reply.(int64)
-		cut += int(n)
+		n, _ := strconv.Atoi(s.Do(s.tb, "CLIENT", "KILL", "TYPE", kind))
+		cut += n
 	}
 	return cut
 }
@@ -135,16 +131,4 @@ func (s *Server) info(args ...string) (map[string]string, error) {
 		}
 	}
 	return info, nil
-}
-
-// isLinked returns an error if the server is a replica without link to its master.
-func (s *Server) isLinked() error {
-	info, err := s.info("INFO", "replication")
-	if err != nil {
-		return err
-	}
-	if info["role"] == "slave" && info["master_link_status"] != "up" {
-		return fmt.Errorf("the link of %s to its master is %s", s.Addr(), info["master_link_status"])
-	}
-	return nil
 }

@@ -11,7 +11,7 @@ import (
 func (s *Server) Pause() {
 	s.tb.Helper()
 	p := s.running()
-	if err := pause(p.cmd.Process); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		s.tb.Fatalf("pause %s: %v", s.Addr(), err)
 	}
 	await(s.tb, "pause "+s.Addr(), []*Server{s}, func() error { return isPaused(p.cmd.Process.Pid) })
@@ -23,24 +23,24 @@ func (s *Server) Pause() {
 func (s *Server) Resume() {
 	s.tb.Helper()
 	p := s.running()
-	if err := resume(p.cmd.Process); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		s.tb.Fatalf("resume %s: %v", s.Addr(), err)
 	}
 	p.paused.Store(false)
 }
 
 // Kill ends the process with SIGKILL, and waits for its end. Without process it does nothing.
-func (s *Server) Kill() { s.current().kill() }
+func (s *Server) Kill() { s.process.Load().kill() }
 
 // Stop ends the process with SIGTERM: it saves its data as configured, and a master waits up to 10 seconds
 // for replicas. Without process Stop does nothing. It fails the test after 20 seconds.
 func (s *Server) Stop() {
 	s.tb.Helper()
-	p := s.current()
+	p := s.process.Load()
 	if p.hasEnded() {
 		return
 	}
-	_ = resume(p.cmd.Process) // fails if the process is about to end
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // fails if the process is about to end
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:

@@ -46,8 +46,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	const slot = 12182 // of key "foo"
-	master := c.MasterOf(slot)
-	replica := c.ReplicaOf(master)
+	master, replica := c.Nodes()[2], c.Nodes()[2+masters]
 	master.Do(t, "SET", "foo", "bar")
 	if n := master.Do(t, "WAIT", "1", "0"); n != "1" {
 		t.Errorf("%s replicas have the key, want 1", n)
@@ -62,8 +61,8 @@ func TestCluster(t *testing.T) {
 	}
 	master.Restart()
 	c.Await(t)
-	if got := c.ReplicaOf(replica); got != master {
-		t.Errorf("the replica is %s, want the master of old %s", got.Addr(), master.Addr())
+	if got := c.MasterOf(slot); got != replica || master.isMaster() == nil {
+		t.Errorf("the master is %s, want that the master of old %s is a replica", got.Addr(), master.Addr())
 	}
 }
 
@@ -71,8 +70,7 @@ func TestCluster(t *testing.T) {
 func TestClusterPause(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t, "--cluster-node-timeout", "500")
-	master := c.MasterOf(0)
-	replica := c.ReplicaOf(master)
+	master, replica := c.Nodes()[0], c.Nodes()[masters]
 	master.Pause()
 	if got := c.AwaitFailover(t, 0, master); got != replica {
 		t.Errorf("%s took over, want the replica %s", got.Addr(), replica.Addr())

@@ -17,7 +17,7 @@ const orphanEnv = "REDISTEST_ORPHAN"
 func TestOrphan(t *testing.T) {
 	if os.Getenv(orphanEnv) != "" {
 		s := Start(t)
-		fmt.Printf("orphan %d %s\n", s.PID(), s.Dir())
+		fmt.Printf("orphan %d %s\n", s.running().cmd.Process.Pid, s.Dir())
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	t.Parallel()
@@ -42,9 +42,9 @@ func isGone(pid string) error {
 	if _, err := strconv.Atoi(pid); err != nil {
 		return err
 	}
-	fields, err := stat("/proc/" + pid + "/stat")
-	if err != nil || string(fields[0]) == "Z" {
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil || strings.Contains(string(status), "\nState:\tZ") {
 		return nil
 	}
-	return fmt.Errorf("process %s is in state %s", pid, fields[0])
+	return fmt.Errorf("process %s runs: %s", pid, status)
 }

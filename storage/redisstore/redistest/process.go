@@ -37,9 +37,7 @@ func (s *Server) launch() error {
 		_ = p.cmd.Wait()
 		close(p.ended)
 	}()
-	s.mu.Lock()
-	s.process = p
-	s.mu.Unlock()
+	s.process.Store(p)
 	return s.untilReady(p)
 }
 
@@ -77,17 +75,10 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// current returns the newest process, or nil.
-func (s *Server) current() *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.process
-}
-
 // running returns the process, and fails the test without process.
 func (s *Server) running() *process {
 	s.tb.Helper()
-	p := s.current()
+	p := s.process.Load()
 	if p.hasEnded() {
 		s.tb.Fatalf("%s does not run\n%s", s.Addr(), lastLines(s))
 	}
@@ -96,19 +87,13 @@ func (s *Server) running() *process {
 
 // end kills the process at the end of the test. Its data is not saved.
 func (s *Server) end() {
-	if p := s.current(); p != nil {
+	if p := s.process.Load(); p != nil {
 		p.kill()
 	}
 }
 
 // Running reports whether the process exists, paused or not.
-func (s *Server) Running() bool { return !s.current().hasEnded() }
+func (s *Server) Running() bool { return !s.process.Load().hasEnded() }
 
 // canAnswer reports whether the process exists and is not paused.
-func (s *Server) canAnswer() bool { return s.Running() && !s.current().paused.Load() }
-
-// PID returns the process id, and fails the test without process.
-func (s *Server) PID() int {
-	s.tb.Helper()
-	return s.running().cmd.Process.Pid
-}
+func (s *Server) canAnswer() bool { return s.Running() && !s.process.Load().paused.Load() }

@@ -1,14 +1,13 @@
 package redistest
 
 import (
-	"bytes"
-	"fmt"
-	"os"
+	"errors"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // forks runs functions on one thread that lives as long as this process. The kernel sends Pdeathsig when
@@ -32,41 +31,12 @@ func startBound(cmd *exec.Cmd) error {
 	return <-started
 }
 
-func pause(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
-
-func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
-
 // isPaused returns an error unless all threads of the process are stopped.
 func isPaused(pid int) error {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil {
-		return err
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
+	if err == nil && info.Signo == 0 {
+		err = errors.New("the process is not stopped")
 	}
-	if len(threads) == 0 {
-		return errEnded
-	}
-	for _, path := range threads {
-		fields, err := stat(path)
-		if err != nil {
-			return err
-		}
-		if state := string(fields[0]); state != "T" {
-			return fmt.Errorf("state %s, want T", state)
-		}
-	}
-	return nil
-}
-
-// stat returns the fields of a stat file from the third on. The second is the name in parentheses, which
-// may contain any character.
-func stat(path string) ([][]byte, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) == 0 {
-		return nil, fmt.Errorf("%s: %q", path, text)
-	}
-	return fields, nil
+	return err
 }

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,23 +85,7 @@ func (n *Sentinel) Servers() []*Server { return n.servers }
 
 // Master returns the master according to the first sentinel that answers. Until AwaitFailover it may be
 // dead. It fails the test if no sentinel answers.
-func (n *Sentinel) Master() *Server {
-	tb := n.servers[0].tb
-	tb.Helper()
-	var problems error
-	for _, s := range n.sentinels {
-		if !s.canAnswer() {
-			continue
-		}
-		master, err := n.masterBy(s)
-		if err == nil {
-			return master
-		}
-		problems = errors.Join(problems, fmt.Errorf("%s: %w", s.Addr(), err))
-	}
-	tb.Fatalf("find the master: %v\n%s", problems, lastLines(n.sentinels...))
-	return nil
-}
+func (n *Sentinel) Master() *Server { return firstNamed(n.sentinels, n.masterBy) }
 
 // masterBy returns the master according to one sentinel.
 func (n *Sentinel) masterBy(s *Server) (*Server, error) {
@@ -122,17 +105,13 @@ func (n *Sentinel) masterBy(s *Server) (*Server, error) {
 // that server confirms it. It returns the new master. It fails the test after 20 seconds.
 func (n *Sentinel) AwaitFailover(tb testing.TB, from *Server) *Server {
 	tb.Helper()
-	var master *Server
-	await(tb, "failover of "+from.Addr(), n.all(), func() (err error) {
-		if master, err = n.agreed(); err != nil {
-			return err
+	return awaitOther(tb, from, n.all(), func() (*Server, error) {
+		master, err := agreed(n.sentinels, n.masterBy)
+		if err == nil {
+			err = master.isMaster()
 		}
-		if master == from {
-			return errors.New("it is still the master")
-		}
-		return master.isMaster()
+		return master, err
 	})
-	return master
 }
 
 // Await waits until all servers and sentinels answer, the sentinels know each other and agree on the
@@ -141,6 +120,49 @@ func (n *Sentinel) AwaitFailover(tb testing.TB, from *Server) *Server {
 func (n *Sentinel) Await(tb testing.TB) {
 	tb.Helper()
 	await(tb, "sentinels", n.all(), n.isWhole)
+}
+
+// isWhole returns the first condition of Await that does not hold.
+func (n *Sentinel) isWhole() error {
+	for _, s := range n.sentinels {
+		if err := s.knows(sentinels-1, len(n.servers)-1); err != nil {
+			return err
+		}
+	}
+	master, err := agreed(n.sentinels, n.masterBy)
+	if err != nil {
+		return err
+	}
+	for _, s := range n.servers {
+		if s != master && s.isMaster() == nil {
+			return fmt.Errorf("%s is a master too", s.Addr())
+		}
+		if err := s.isLinked(); err != nil {
+			return err
+		}
+	}
+	return master.isMaster()
+}
+
+// knows returns an error unless a sentinel knows the given numbers of live sentinels and replicas.
+func (s *Server) knows(others, replicas int) error {
+	for command, want := range map[string]int{"SENTINELS": others, "REPLICAS": replicas} {
+		reply, err := s.call(brief, "SENTINEL", command, masterName)
+		if err != nil {
+			return err
+		}
+		rows, _ := reply.([]any)
+		live := 0
+		for _, row := range rows {
+			if state := text(row); !strings.Contains(state, "s_down") && !strings.Contains(state, "disconnected") {
+				live++
+			}
+		}
+		if live != want {
+			return fmt.Errorf("%s knows %d of %d %s", s.Addr(), live, want, strings.ToLower(command))
+		}
+	}
+	return nil
 }
 
 func (n *Sentinel) all() []*Server { return slices.Concat(n.servers, n.sentinels) }

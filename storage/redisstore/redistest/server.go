@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -32,8 +32,7 @@ type Server struct {
 
 	certificate string // directory of the TLS certificate
 
-	mu      sync.Mutex
-	process *process // the newest; may have ended
+	process atomic.Pointer[process] // the newest; may have ended
 }
 
 // Start runs a server until the end of the test. It returns when the server answers. args are options of
