@@ -257,6 +257,12 @@ type LossyStore interface {
 	Accept(ctx context.Context) (lost []string, err error)
 }
 
+// SnapshotStore is a [Store] that can be read as of one instant while it serves.
+type SnapshotStore interface {
+	// Snapshot returns the data at the instant of the call. The caller closes the snapshot.
+	Snapshot(ctx context.Context) (Importer, error)
+}
+
 // CappedHistory is implemented by a [Store] that may drop entries before their retention ends. It drops the
 // oldest entries of a history first.
 type CappedHistory interface {

@@ -286,7 +286,7 @@ func (w *traffic) deleteUser(u *core.User) error {
 
 // snapshot makes a snapshot and closes it.
 func (w *traffic) snapshot() error {
-	c, err := w.s.Snapshot(context.Background())
+	c, err := w.s.newSnapshot(context.Background())
 	if err != nil {
 		return err
 	}

@@ -60,12 +60,21 @@ type Snapshot struct {
 	ended  chan struct{}           // closed when the snapshot is closed, or could not be closed in time
 }
 
-// Snapshot returns a snapshot of the store. It has every write and every decision that was answered before the call, and
-// none that began after Snapshot has returned. It is of one instant: with a write it has all writes that were answered before
-// that write began. The snapshot is on the disk of the store, and takes the size of the tables there. Snapshot returns
+// Snapshot implements [core.SnapshotStore].
+func (s *Store) Snapshot(ctx context.Context) (core.Importer, error) {
+	c, err := s.newSnapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// newSnapshot returns a snapshot of the store. It has every write and every decision that was answered before the call, and
+// none that began after newSnapshot has returned. It is of one instant: with a write it has all writes that were answered before
+// that write began. The snapshot is on the disk of the store, and takes the size of the tables there. newSnapshot returns
 // [ErrSnapshotOpen] when the store has a snapshot already, and an error when the disk has no room beside min_free. ctx ends
 // the making of the snapshot only. The store closes the snapshot when it is closed itself, and when the disk is full.
-func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
+func (s *Store) newSnapshot(ctx context.Context) (*Snapshot, error) {
 	if err := s.enterToWrite(); err != nil {
 		return nil, err
 	}

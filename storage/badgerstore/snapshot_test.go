@@ -20,7 +20,7 @@ import (
 // mustSnapshot makes a snapshot. The cleanup of the test closes the snapshot.
 func mustSnapshot(t testing.TB, s *Store) *Snapshot {
 	t.Helper()
-	c, err := s.Snapshot(context.Background())
+	c, err := s.newSnapshot(context.Background())
 	if err != nil {
 		t.Fatalf("Snapshot: %v", err)
 	}
@@ -119,7 +119,7 @@ func TestSnapshot(t *testing.T) {
 			for _, m := range models {
 				time.Sleep(300 * time.Millisecond)
 				m.crash(true)
-				c, err := s.Snapshot(t.Context())
+				c, err := s.newSnapshot(t.Context())
 				if err != nil {
 					t.Errorf("Snapshot: %v", err)
 					break
@@ -195,7 +195,7 @@ func TestSnapshotOneInstant(t *testing.T) {
 	for range 5 {
 		time.Sleep(100 * time.Millisecond)
 		least, leastPairs := answered.Load(), pairs.Load()
-		c, err := s.Snapshot(t.Context())
+		c, err := s.newSnapshot(t.Context())
 		most := answered.Load() + 1
 		if err != nil {
 			t.Errorf("Snapshot: %v", err)
@@ -237,7 +237,7 @@ func TestSnapshotIsIndependent(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := mustSnapshot(t, s)
-			if _, err := s.Snapshot(t.Context()); !errors.Is(err, ErrSnapshotOpen) {
+			if _, err := s.newSnapshot(t.Context()); !errors.Is(err, ErrSnapshotOpen) {
 				t.Errorf("second Snapshot: got %v, want ErrSnapshotOpen", err)
 			}
 			for round := 6; round < 9; round++ {
@@ -258,7 +258,7 @@ func TestSnapshotIsIndependent(t *testing.T) {
 			if _, err := c.Consume(t.Context(), request(damagedKey(0), 1, endless, noon)); !errors.Is(err, core.ErrUnavailable) {
 				t.Errorf("Consume of a snapshot: got %v, want ErrUnavailable", err)
 			}
-			if _, err := c.Snapshot(t.Context()); err == nil {
+			if _, err := c.newSnapshot(t.Context()); err == nil {
 				t.Error("Snapshot of a snapshot: got no error")
 			}
 			closeSnapshot(t, c)
@@ -357,7 +357,7 @@ func TestSnapshotEnds(t *testing.T) {
 				cancel()
 			}
 		}
-		if c, err := s.Snapshot(ctx); err == nil { // fewer steps than before
+		if c, err := s.newSnapshot(ctx); err == nil { // fewer steps than before
 			closeSnapshot(t, c)
 		} else if !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled at step %d of %d: got %v", stop, all, err)
@@ -368,7 +368,7 @@ func TestSnapshotEnds(t *testing.T) {
 	at = func() {}
 
 	s.reserve.Space = func(string) (uint64, uint64, error) { return 30 << 20, 1 << 40, nil }
-	if _, err := s.Snapshot(t.Context()); !errors.Is(err, reserve.ErrFull) || !strings.Contains(err.Error(), "beside min_free") {
+	if _, err := s.newSnapshot(t.Context()); !errors.Is(err, reserve.ErrFull) || !strings.Contains(err.Error(), "beside min_free") {
 		t.Errorf("without room: got %v, want ErrFull", err)
 	}
 	s.reserve.Space = reserve.Space
@@ -398,7 +398,7 @@ func TestSnapshotEnds(t *testing.T) {
 	if err := c.Close(); !errors.Is(err, errClosed) {
 		t.Errorf("Close after the store: got %v, want %v", err, errClosed)
 	}
-	if _, err := s.Snapshot(t.Context()); !errors.Is(err, core.ErrUnavailable) {
+	if _, err := s.newSnapshot(t.Context()); !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("Snapshot of a closed store: got %v, want ErrUnavailable", err)
 	}
 	wantWhole(t, dir)
@@ -419,7 +419,7 @@ func TestSnapshotWhileClosing(t *testing.T) {
 	s := openAlone(t, dir, o)
 	addSegments(t, s, 4)
 	go func() {
-		_, err := s.Snapshot(context.Background())
+		_, err := s.newSnapshot(context.Background())
 		made <- err
 	}()
 	<-closing
