@@ -176,13 +176,14 @@ func (a *App) onConfigStarted(ctx caddy.Context) error {
 	if ctx.Module() == nil {
 		return nil // provisioned by a test: no config starts
 	}
-	events, err := ctx.App("events")
+	mod, err := ctx.App("events")
 	if err != nil {
 		return err
 	}
+	events := mod.(*caddyevents.App)
 	a.awaitsEvent = true
-	a.tuning.events = newEmitter(ctx, events.(*caddyevents.App), a.log)
-	return events.(*caddyevents.App).On("started", startedHandler{a.applyConfig})
+	a.tuning.events = &emitter{log: a.log, emit: func(name string, data map[string]any) { events.Emit(ctx, name, data) }}
+	return events.On("started", startedHandler{a.applyConfig})
 }
 
 // startedHandler is an event handler that calls a function. It is not a method of App, because
@@ -348,8 +349,6 @@ func (a *App) await(ctx context.Context) (*core.Service, error) {
 
 // Interface guards.
 var (
-	_ caddyevents.Handler = startedHandler{}
-
 	_ caddy.App          = (*App)(nil)
 	_ caddy.Provisioner  = (*App)(nil)
 	_ caddy.CleanerUpper = (*App)(nil)

@@ -4,8 +4,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -34,21 +32,9 @@ func newClock(log *slog.Logger) *core.Clock {
 	})
 }
 
-// The figures of the clock.
-var (
-	clockAhead = prometheus.NewDesc("limitkeeper_clock_ahead_seconds",
-		"By how much the clock of the machine is ahead of the time at which requests count; 0 unless it has jumped.", nil, nil)
-	clockJumps = prometheus.NewDesc("limitkeeper_clock_jumps_total",
-		"How often the clock of the machine has jumped forward by more than 5 minutes.", nil, nil)
-)
-
-func describeClock(ch chan<- *prometheus.Desc) {
-	ch <- clockAhead
-	ch <- clockJumps
-}
-
-func collectClock(c *core.Clock, ch chan<- prometheus.Metric) {
+// collectClock collects the state of the clock.
+func collectClock(c *core.Clock, ch scrape) {
 	s := c.State()
-	ch <- prometheus.MustNewConstMetric(clockAhead, prometheus.GaugeValue, s.Ahead().Seconds())
-	ch <- prometheus.MustNewConstMetric(clockJumps, prometheus.CounterValue, float64(s.Jumps))
+	ch.gauge("clock_ahead_seconds", "By how much the clock of the machine is ahead of the time at which requests count; 0 unless it has jumped.", s.Ahead().Seconds())
+	ch.counter("clock_jumps_total", "How often the clock of the machine has jumped forward by more than 5 minutes.", float64(s.Jumps))
 }

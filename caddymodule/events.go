@@ -7,9 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyevents"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -30,8 +27,7 @@ const maxEvents = 100_000
 const healthEvery = time.Second
 
 // eventsDropped counts the events that no subscriber got.
-var eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: "limitkeeper", Name: "events_dropped_total",
-	Help: "Events that were dropped because a subscriber is slow and 100,000 events wait."})
+var eventsDropped = newCounter("events_dropped_total", "Events that were dropped because a subscriber is slow and 100,000 events wait.")
 
 // event is an event whose data is built when it is emitted: the name of an account may have to be read from the store.
 type event struct {
@@ -43,11 +39,6 @@ type event struct {
 type emitter struct {
 	emit func(name string, data map[string]any)
 	log  *zap.Logger
-}
-
-// newEmitter returns an emitter to the subscribers of a config.
-func newEmitter(ctx caddy.Context, app *caddyevents.App, log *zap.Logger) *emitter {
-	return &emitter{emit: func(name string, data map[string]any) { app.Emit(ctx, name, data) }, log: log}
 }
 
 // run emits the events of a queue in the goroutine of the caller, until another emitter is the current one. A hanging

@@ -39,8 +39,6 @@ type metricSet struct {
 	latency   prometheus.Histogram
 	validate  prometheus.Histogram
 	errors    *prometheus.CounterVec
-	eventLog  eventLogMetrics
-	redis     redisMetrics
 
 	mu   sync.RWMutex
 	seen map[decisionLabels]prometheus.Counter // the series of decisions that exist, except other
@@ -52,32 +50,19 @@ type decisionLabels struct{ account, plan, outcome string }
 
 func newMetrics() *metricSet {
 	m := &metricSet{
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "decisions_total",
-			Help: "Decisions on requests of end users, by the gateway and by /validate. Outcome repeated: allowed by the answer to an earlier request with the same id.",
-		}, []string{"account", "plan", "outcome"}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: "gateway", Name: "requests_total",
-			Help: "Requests that reached a gateway. The outcomes beside those of a decision: missing (no key), unavailable (no store), error.",
-		}, []string{"account", "outcome"}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: "gateway", Name: "decision_seconds",
-			Help:    "How long the gateway took to decide on a request.",
-			Buckets: decisionBuckets,
-		}),
-		validate: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: "validate", Name: "decision_seconds",
-			Help:    "How long POST /validate took to decide on a request, without reading its body and writing the answer.",
-			Buckets: decisionBuckets,
-		}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: "store", Name: "errors_total",
-			Help: "Requests at gateways and to the REST API that failed because of a fault of the store, by the kind of the fault.",
-		}, []string{"kind"}),
-		eventLog: newEventLogMetrics(),
-		redis:    newRedisMetrics(),
-		seen:     map[decisionLabels]prometheus.Counter{},
-		sets:     map[string]int{},
+		decisions: newCounterVec("decisions_total",
+			"Decisions on requests of end users, by the gateway and by /validate. Outcome repeated: allowed by the answer to an earlier request with the same id.",
+			"account", "plan", "outcome"),
+		requests: newCounterVec("gateway_requests_total",
+			"Requests that reached a gateway. The outcomes beside those of a decision: missing (no key), unavailable (no store), error.",
+			"account", "outcome"),
+		latency: newHistogram("gateway_decision_seconds", "How long the gateway took to decide on a request.", decisionBuckets...),
+		validate: newHistogram("validate_decision_seconds",
+			"How long POST /validate took to decide on a request, without reading its body and writing the answer.", decisionBuckets...),
+		errors: newCounterVec("store_errors_total",
+			"Requests at gateways and to the REST API that failed because of a fault of the store, by the kind of the fault.", "kind"),
+		seen: map[decisionLabels]prometheus.Counter{},
+		sets: map[string]int{},
 	}
 	for _, kind := range faultKinds {
 		m.errors.WithLabelValues(kind) // begins at 0, so that the first fault is an increase
@@ -87,6 +72,18 @@ func newMetrics() *metricSet {
 
 // namespace is the prefix of all metrics.
 const namespace = "limitkeeper"
+
+func newCounterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func newCounter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
+}
+
+func newHistogram(name, help string, buckets ...float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
+}
 
 // decisionBuckets are the buckets of the time of a decision, in seconds.
 var decisionBuckets = []float64{.00001, .000025, .0001, .00025, .001, .0025, .01, .1, 1}
@@ -225,21 +222,13 @@ func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
 type accountNames struct {
 	service *core.Service
 	reading sync.Mutex // held during a read of the store, so that only one goroutine reads
-
-	mu   sync.Mutex // not held during a read of the store
-	byID map[string]string
+	byID    sync.Map   // of strings
 }
 
-func newAccountNames(s *core.Service) *accountNames {
-	return &accountNames{service: s, byID: map[string]string{}}
-}
+func newAccountNames(s *core.Service) *accountNames { return &accountNames{service: s} }
 
 // add adds the name of an account.
-func (n *accountNames) add(a *core.Account) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.byID[a.ID] = core.MaskSecrets(a.Name)
-}
+func (n *accountNames) add(a *core.Account) { n.byID.Store(a.ID, core.MaskSecrets(a.Name)) }
 
 // name returns the name of the account with an id. It reads unknown names from the store. An account that is not found has
 // its id as name.
@@ -268,45 +257,20 @@ func (n *accountNames) name(id string) string {
 
 // known returns the name of an account, if it is in the cache.
 func (n *accountNames) known(id string) (name string, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	name, ok = n.byID[id]
+	v, ok := n.byID.Load(id)
+	name, _ = v.(string)
 	return name, ok
 }
 
-// serviceStats collects the metrics of the app's service.
+// serviceStats collects the metrics of the app's service and its store.
 type serviceStats struct{ app *App }
 
-var (
-	cacheHits = prometheus.NewDesc("limitkeeper_cache_hits_total",
-		"Look-ups of keys, users and plans that were answered from memory.", nil, nil)
-	cacheMisses = prometheus.NewDesc("limitkeeper_cache_misses_total",
-		"Look-ups of keys, users and plans that asked the store.", nil, nil)
-	cacheEvictions = prometheus.NewDesc("limitkeeper_cache_evictions_total",
-		"Keys, users and plans that were removed from memory to make room.", nil, nil)
-	cachedKeys = prometheus.NewDesc("limitkeeper_cached_keys", "Keys in memory.", nil, nil)
-	throttled  = prometheus.NewDesc("limitkeeper_throttled_requests_total",
-		"Requests to the REST API that were refused by service_rate_limit.", nil, nil)
-	storeUp = prometheus.NewDesc("limitkeeper_store_up",
-		"1 while the store counts requests, else 0.", nil, nil)
-	storeFault = prometheus.NewDesc("limitkeeper_store_fault",
-		"1 for the kind of fault because of which the store refuses requests, else 0.", []string{"kind"}, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (*serviceStats) Describe(ch chan<- *prometheus.Desc) {
-	ch <- cacheHits
-	ch <- cacheMisses
-	for _, d := range []*prometheus.Desc{cacheEvictions, cachedKeys, throttled, storeUp, storeFault} {
-		ch <- d
-	}
-	describeClock(ch)
-	describeBadger(ch)
-	describeRedis(ch)
-}
+// Describe implements [prometheus.Collector]. It describes nothing, because each store has metrics of its own.
+func (*serviceStats) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector]. Before the store is open it collects only the state of the store.
-func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
+func (s *serviceStats) Collect(to chan<- prometheus.Metric) {
+	ch := scrape(to)
 	l := s.app.live.Load()
 	if l == nil {
 		collectState(core.ErrUnavailable, ch)
@@ -316,59 +280,62 @@ func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	collectState(l.service.Health(ctx), ch)
 	collectClock(l.clock, ch)
-	collectBadger(l.store, ch)
-	collectRedis(l.store, ch)
+	if m, ok := s.app.store.(meteredStore); ok {
+		m.collect(l.store, ch)
+	}
 	st := l.service.Stats()
-	ch <- prometheus.MustNewConstMetric(cacheHits, prometheus.CounterValue, float64(st.CacheHits))
-	ch <- prometheus.MustNewConstMetric(cacheMisses, prometheus.CounterValue, float64(st.CacheMisses))
-	ch <- prometheus.MustNewConstMetric(cacheEvictions, prometheus.CounterValue, float64(st.CacheEvictions))
-	ch <- prometheus.MustNewConstMetric(cachedKeys, prometheus.GaugeValue, float64(st.CachedKeys))
-	ch <- prometheus.MustNewConstMetric(throttled, prometheus.CounterValue, float64(st.Throttled))
+	ch.counter("cache_hits_total", "Look-ups of keys, users and plans that were answered from memory.", float64(st.CacheHits))
+	ch.counter("cache_misses_total", "Look-ups of keys, users and plans that asked the store.", float64(st.CacheMisses))
+	ch.counter("cache_evictions_total", "Keys, users and plans that were removed from memory to make room.", float64(st.CacheEvictions))
+	ch.gauge("cached_keys", "Keys in memory.", float64(st.CachedKeys))
+	ch.counter("throttled_requests_total", "Requests to the REST API that were refused by service_rate_limit.", float64(st.Throttled))
 }
 
 // healthTimeout is the longest time for which a scrape waits for the state of the store. On Redis, the timeout of the store applies.
 const healthTimeout = 2 * time.Second
 
+var storeFault = prometheus.NewDesc("limitkeeper_store_fault",
+	"1 for the kind of fault because of which the store refuses requests, else 0.", []string{"kind"}, nil)
+
 // collectState collects the state of the store. fault is the reason why it refuses requests, nil for none.
-func collectState(fault error, ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(storeUp, prometheus.GaugeValue, oneIf(fault == nil))
+func collectState(fault error, ch scrape) {
+	ch.gauge("store_up", "1 while the store counts requests, else 0.", oneIf(fault == nil))
 	current := faultKind(fault)
 	for _, kind := range faultKinds {
 		ch <- prometheus.MustNewConstMetric(storeFault, prometheus.GaugeValue, oneIf(kind == current), kind)
 	}
 }
 
-// figure is a metric that is read from the statistics of a store.
-type figure[S any] struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	of   func(S) float64
+// meteredStore is a [StoreModule] whose stores have metrics of their own.
+type meteredStore interface {
+	collect(core.Store, scrape)
 }
 
-func gauge[S any](name, help string, of func(S) float64) figure[S] {
-	return figure[S]{prometheus.NewDesc(namespace+"_"+name, help, nil, nil), prometheus.GaugeValue, of}
+// scrape receives the metrics of one scrape.
+type scrape chan<- prometheus.Metric
+
+func (ch scrape) gauge(name, help string, value float64) {
+	ch.send(prometheus.GaugeValue, name, help, value)
 }
 
-func counter[S any](name, help string, of func(S) float64) figure[S] {
-	return figure[S]{prometheus.NewDesc(namespace+"_"+name, help, nil, nil), prometheus.CounterValue, of}
+func (ch scrape) counter(name, help string, value float64) {
+	ch.send(prometheus.CounterValue, name, help, value)
 }
 
-// describeAll describes the metrics of a kind of store.
-func describeAll[S any](figures []figure[S], measured []prometheus.Collector, ch chan<- *prometheus.Desc) {
-	for _, f := range figures {
-		ch <- f.desc
-	}
-	for _, c := range measured {
-		c.Describe(ch)
-	}
+func (ch scrape) send(kind prometheus.ValueType, name, help string, value float64) {
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(namespace+"_"+name, help, nil, nil), kind, value)
 }
 
-// collectAll collects the metrics of a store with the statistics s.
-func collectAll[S any](figures []figure[S], s S, measured []prometheus.Collector, ch chan<- prometheus.Metric) {
-	for _, f := range figures {
-		ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(s))
-	}
-	for _, c := range measured {
+// measured collects the metrics that are measured as they happen.
+func (ch scrape) measured(collectors ...prometheus.Collector) {
+	for _, c := range collectors {
 		c.Collect(ch)
 	}
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
@@ -90,7 +89,7 @@ func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error) {
 	s, err := badgerstore.Open(b.Dir, badgerstore.Options{
 		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MinFree: b.MinFree, MaxHistory: b.MaxHistory, Clock: c,
-		OnWrite: metrics.eventLog.wrote, OnSync: metrics.eventLog.synced, OnCheckpoint: metrics.eventLog.checkpointed})
+		OnWrite: observeWrite, OnSync: observeSync, OnCheckpoint: observeCheckpoint})
 	if err != nil {
 		return nil, err
 	}
@@ -111,104 +110,60 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 	store.SetMaxHistory(b.MaxHistory)
 }
 
-// eventLogMetrics are the metrics of the event log and its checkpoints that are measured as they happen. All stores of
-// the process share them, so a reload does not reset them.
-type eventLogMetrics struct {
-	batch, write, sync, checkpoint prometheus.Histogram
-	failures                       prometheus.Counter
-}
-
-func newEventLogMetrics() eventLogMetrics {
-	histogram := func(subsystem, name, help string, buckets ...float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets})
-	}
-	return eventLogMetrics{
-		batch: histogram("eventlog", "batch_events", "Events that one group commit wrote to the event log.",
-			1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
-		write: histogram("eventlog", "write_seconds", "How long a group commit took to write to the event log, without the sync.",
-			.000005, .00001, .000025, .0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5),
-		sync: histogram("eventlog", "sync_seconds", "How long a sync of the event log took: one for each group commit with durability power, else one a second.",
-			.0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5, 10),
-		checkpoint: histogram("checkpoint", "seconds", "How long a checkpoint took, also one that failed.",
-			.001, .01, .1, .25, 1, 2.5, 10, 30, 60),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "checkpoint", Name: "failures_total",
-			Help: "Checkpoints that failed. The store tries again after a second."}),
-	}
-}
-
-// wrote observes a group commit.
-func (m *eventLogMetrics) wrote(events int, took time.Duration) {
-	m.batch.Observe(float64(events))
-	m.write.Observe(took.Seconds())
-}
-
-// synced observes a sync of the event log.
-func (m *eventLogMetrics) synced(took time.Duration) { m.sync.Observe(took.Seconds()) }
-
-// checkpointed observes a checkpoint.
-func (m *eventLogMetrics) checkpointed(took time.Duration, err error) {
-	m.checkpoint.Observe(took.Seconds())
-	if err != nil {
-		m.failures.Inc()
-	}
-}
-
-func (m *eventLogMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.batch, m.write, m.sync, m.checkpoint, m.failures}
-}
-
-// The metrics of the embedded store.
-var badgerFigures = []figure[badgerstore.Stats]{
-	gauge("eventlog_bytes", "The size of the event log, which is the history.",
-		func(s badgerstore.Stats) float64 { return float64(s.EventLogBytes) }),
-	gauge("eventlog_max_bytes", "The largest size of the event log: max_history.",
-		func(s badgerstore.Stats) float64 { return float64(s.MaxHistory) }),
-	gauge("eventlog_segments", "Files of the event log.",
-		func(s badgerstore.Stats) float64 { return float64(s.Segments) }),
-	gauge("eventlog_pending_bytes", "Bytes of the event log since the last checkpoint. At 2 GiB, decisions wait.",
-		func(s badgerstore.Stats) float64 { return float64(s.PendingBytes) }),
-	counter("eventlog_checkpoints_total", "Number of checkpoints.",
-		func(s badgerstore.Stats) float64 { return float64(s.Checkpoints) }),
-	counter("eventlog_waits_total", "Number of decisions that waited for a checkpoint.",
-		func(s badgerstore.Stats) float64 { return float64(s.Waits) }),
-	gauge("checkpoint_success_timestamp_seconds", "When the last checkpoint ended without an error, in Unix seconds; at first the start of the store.",
-		func(s badgerstore.Stats) float64 { return float64(s.CheckpointedAt.UnixMilli()) / 1000 }),
-	gauge("store_verified_timestamp_seconds", "Time of the last scrub of all store files without damage, in Unix seconds; 0 before the first.",
-		func(s badgerstore.Stats) float64 { return float64(s.VerifiedAt) }),
-	gauge("counter_cache_entries", "Counters in memory.",
-		func(s badgerstore.Stats) float64 { return float64(s.Counters) }),
-	counter("counter_cache_hits_total", "Look-ups of counters for decisions that found the counter in memory.",
-		func(s badgerstore.Stats) float64 { return float64(s.CounterHits) }),
-	counter("counter_cache_misses_total", "Counters that were read from the database.",
-		func(s badgerstore.Stats) float64 { return float64(s.CounterMisses) }),
-	counter("counter_cache_evictions_total", "Counters that were removed from memory to make room.",
-		func(s badgerstore.Stats) float64 { return float64(s.CounterEvictions) }),
-	gauge("disk_min_free_bytes", "The disk space that the store reserves: min_free.",
-		func(s badgerstore.Stats) float64 { return float64(s.MinFree) }),
-}
-
-// The space of the disk, on systems that report it.
+// The metrics of the event log and its checkpoints that are measured as they happen. All stores of the process share
+// them, so a reload does not reset them.
 var (
-	diskFree = prometheus.NewDesc("limitkeeper_disk_free_bytes", "Free bytes of the disk of the store, without the reserved space.", nil, nil)
-	diskSize = prometheus.NewDesc("limitkeeper_disk_size_bytes", "The size of the disk of the store.", nil, nil)
+	batchEvents = newHistogram("eventlog_batch_events", "Events that one group commit wrote to the event log.",
+		1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+	writeTime = newHistogram("eventlog_write_seconds", "How long a group commit took to write to the event log, without the sync.",
+		.000005, .00001, .000025, .0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5)
+	syncTime = newHistogram("eventlog_sync_seconds", "How long a sync of the event log took: one for each group commit with durability power, else one a second.",
+		.0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5, 10)
+	checkpointTime = newHistogram("checkpoint_seconds", "How long a checkpoint took, also one that failed.",
+		.001, .01, .1, .25, 1, 2.5, 10, 30, 60)
+	checkpointFailures = newCounter("checkpoint_failures_total", "Checkpoints that failed. The store tries again after a second.")
 )
 
-func describeBadger(ch chan<- *prometheus.Desc) {
-	describeAll(badgerFigures, metrics.eventLog.collectors(), ch)
-	ch <- diskFree
-	ch <- diskSize
+// observeWrite observes a group commit.
+func observeWrite(events int, took time.Duration) {
+	batchEvents.Observe(float64(events))
+	writeTime.Observe(took.Seconds())
 }
 
-// collectBadger collects the metrics of an embedded store. It does nothing for other stores.
-func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
-	b, ok := s.(*badgerstore.Store)
-	if !ok {
-		return
+// observeSync observes a sync of the event log.
+func observeSync(took time.Duration) { syncTime.Observe(took.Seconds()) }
+
+// observeCheckpoint observes a checkpoint.
+func observeCheckpoint(took time.Duration, err error) {
+	checkpointTime.Observe(took.Seconds())
+	if err != nil {
+		checkpointFailures.Inc()
 	}
-	collectAll(badgerFigures, b.Stats(), metrics.eventLog.collectors(), ch)
-	if free, size, ok := b.DiskSpace(); ok {
-		ch <- prometheus.MustNewConstMetric(diskFree, prometheus.GaugeValue, float64(free))
-		ch <- prometheus.MustNewConstMetric(diskSize, prometheus.GaugeValue, float64(size))
+}
+
+// collect implements [meteredStore].
+func (*BadgerStore) collect(s core.Store, ch scrape) {
+	ch.measured(batchEvents, writeTime, syncTime, checkpointTime, checkpointFailures)
+	store := s.(*badgerstore.Store)
+	st := store.Stats()
+	ch.gauge("eventlog_bytes", "The size of the event log, which is the history.", float64(st.EventLogBytes))
+	ch.gauge("eventlog_max_bytes", "The largest size of the event log: max_history.", float64(st.MaxHistory))
+	ch.gauge("eventlog_segments", "Files of the event log.", float64(st.Segments))
+	ch.gauge("eventlog_pending_bytes", "Bytes of the event log since the last checkpoint. At 2 GiB, decisions wait.", float64(st.PendingBytes))
+	ch.counter("eventlog_checkpoints_total", "Number of checkpoints.", float64(st.Checkpoints))
+	ch.counter("eventlog_waits_total", "Number of decisions that waited for a checkpoint.", float64(st.Waits))
+	ch.gauge("checkpoint_success_timestamp_seconds",
+		"When the last checkpoint ended without an error, in Unix seconds; at first the start of the store.", float64(st.CheckpointedAt.UnixMilli())/1000)
+	ch.gauge("store_verified_timestamp_seconds",
+		"Time of the last scrub of all store files without damage, in Unix seconds; 0 before the first.", float64(st.VerifiedAt))
+	ch.gauge("counter_cache_entries", "Counters in memory.", float64(st.Counters))
+	ch.counter("counter_cache_hits_total", "Look-ups of counters for decisions that found the counter in memory.", float64(st.CounterHits))
+	ch.counter("counter_cache_misses_total", "Counters that were read from the database.", float64(st.CounterMisses))
+	ch.counter("counter_cache_evictions_total", "Counters that were removed from memory to make room.", float64(st.CounterEvictions))
+	ch.gauge("disk_min_free_bytes", "The disk space that the store reserves: min_free.", float64(st.MinFree))
+	if free, size, ok := store.DiskSpace(); ok { // on systems that report it
+		ch.gauge("disk_free_bytes", "Free bytes of the disk of the store, without the reserved space.", float64(free))
+		ch.gauge("disk_size_bytes", "The size of the disk of the store.", float64(size))
 	}
 }
 
@@ -216,4 +171,5 @@ func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
 var (
 	_ caddy.Provisioner = (*BadgerStore)(nil)
 	_ StoreModule       = (*BadgerStore)(nil)
+	_ meteredStore      = (*BadgerStore)(nil)
 )

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
@@ -212,7 +211,7 @@ func (r *RedisStore) PoolKey() string {
 // Open implements [StoreModule].
 func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables, c *core.Clock) (core.Store, error) {
 	o := r.options
-	o.Logger, o.Clock, o.OnCall = log, c, metrics.redis.called
+	o.Logger, o.Clock, o.OnCall = log, c, observeCall
 	s, err := redisstore.Open(context.Background(), o)
 	if err != nil {
 		return nil, err
@@ -230,72 +229,37 @@ func (r *RedisStore) Tune(s core.Store, _ core.Tunables) {
 	store.SetAccess(r.options.Access())
 }
 
-// redisMetrics are the metrics of calls to Redis. All stores of the process share them.
-type redisMetrics struct {
-	calls    prometheus.Histogram
-	failures prometheus.Counter
-}
+// The metrics of calls to Redis. All stores of the process share them.
+var (
+	callTime     = newHistogram("redis_call_seconds", "How long a call to Redis took, also one without an answer.", .0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5)
+	callFailures = newCounter("redis_call_errors_total", "Calls to Redis without an answer.")
+)
 
-func newRedisMetrics() redisMetrics {
-	return redisMetrics{
-		calls: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: "redis", Name: "call_seconds",
-			Help:    "How long a call to Redis took, also one without an answer.",
-			Buckets: []float64{.0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5}}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "redis", Name: "call_errors_total",
-			Help: "Calls to Redis without an answer."}),
-	}
-}
-
-// called observes a call to Redis.
-func (m *redisMetrics) called(took time.Duration, fault error) {
-	m.calls.Observe(took.Seconds())
+// observeCall observes a call to Redis.
+func observeCall(took time.Duration, fault error) {
+	callTime.Observe(took.Seconds())
 	if fault != nil {
-		m.failures.Inc()
+		callFailures.Inc()
 	}
 }
 
-func (m *redisMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.failures}
-}
-
-// The metrics of the Redis store.
-var redisFigures = []figure[redisstore.Stats]{
-	gauge("redis_masters", "Known masters.",
-		func(s redisstore.Stats) float64 { return float64(s.Masters) }),
-	gauge("redis_masters_away", "Masters that do not answer.",
-		func(s redisstore.Stats) float64 { return float64(s.Away) }),
-	gauge("redis_watching", "1 while this node receives the changes of other nodes from all masters, else 0; at 0 the key cache is bypassed.",
-		func(s redisstore.Stats) float64 { return oneIf(s.Watching) }),
-	gauge("redis_lost", "1 after Redis has lost data, else 0; at 1 requests are refused until the loss is accepted.",
-		func(s redisstore.Stats) float64 { return oneIf(s.Lost) }),
-	counter("redis_losses_total", "Data losses on Redis that this node detected.",
-		func(s redisstore.Stats) float64 { return float64(s.Losses) }),
-	counter("redis_failovers_total", "Fail-overs and restarts of masters that this node detected.",
-		func(s redisstore.Stats) float64 { return float64(s.Failovers) }),
-	gauge("redis_warnings", "Current warnings about the configuration of masters: eviction, replicas, persistence.",
-		func(s redisstore.Stats) float64 { return float64(s.Warnings) }),
-}
-
-func describeRedis(ch chan<- *prometheus.Desc) {
-	describeAll(redisFigures, metrics.redis.collectors(), ch)
-}
-
-// collectRedis collects the metrics of a Redis store. It does nothing for other stores.
-func collectRedis(s core.Store, ch chan<- prometheus.Metric) {
-	if r, ok := s.(*redisstore.Store); ok {
-		collectAll(redisFigures, r.Stats(), metrics.redis.collectors(), ch)
-	}
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
+// collect implements [meteredStore].
+func (*RedisStore) collect(s core.Store, ch scrape) {
+	ch.measured(callTime, callFailures)
+	st := s.(*redisstore.Store).Stats()
+	ch.gauge("redis_masters", "Known masters.", float64(st.Masters))
+	ch.gauge("redis_masters_away", "Masters that do not answer.", float64(st.Away))
+	ch.gauge("redis_watching",
+		"1 while this node receives the changes of other nodes from all masters, else 0; at 0 the key cache is bypassed.", oneIf(st.Watching))
+	ch.gauge("redis_lost", "1 after Redis has lost data, else 0; at 1 requests are refused until the loss is accepted.", oneIf(st.Lost))
+	ch.counter("redis_losses_total", "Data losses on Redis that this node detected.", float64(st.Losses))
+	ch.counter("redis_failovers_total", "Fail-overs and restarts of masters that this node detected.", float64(st.Failovers))
+	ch.gauge("redis_warnings", "Current warnings about the configuration of masters: eviction, replicas, persistence.", float64(st.Warnings))
 }
 
 // Interface guards.
 var (
 	_ caddy.Provisioner = (*RedisStore)(nil)
 	_ StoreModule       = (*RedisStore)(nil)
+	_ meteredStore      = (*RedisStore)(nil)
 )
