@@ -53,9 +53,12 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 // words is the grammar of a block: the parser for the arguments of each word. A word may appear
 // once, unless it is in repeatable.
 type words struct {
-	parse      map[string]func(*caddyfile.Dispenser) error
+	parse      map[string]parser
 	repeatable map[string]bool
 }
+
+// parser parses the arguments of a word.
+type parser = func(*caddyfile.Dispenser) error
 
 // block parses the next block. An unknown or repeated word is an error with file and line.
 func (w words) block(d *caddyfile.Dispenser, what string) error {
@@ -108,19 +111,15 @@ func oneArg(d *caddyfile.Dispenser) (string, error) {
 	return s, noBlock(d)
 }
 
-// oneOf returns the only argument of a word, which must be one of the choices.
-func oneOf(d *caddyfile.Dispenser, choices ...string) (string, error) {
-	word := d.Val()
-	s, err := oneArg(d)
-	if err != nil {
-		return "", err
-	}
-	for _, c := range choices {
-		if s == c {
-			return s, nil
+// oneOf returns the parser of a word with one of the choices.
+func oneOf(to *string, choices ...string) parser {
+	return func(d *caddyfile.Dispenser) (err error) {
+		word := d.Val()
+		if *to, err = oneArg(d); err == nil && !slices.Contains(choices, *to) {
+			err = d.Errf("%s: want %s, got %q", word, strings.Join(choices, " or "), *to)
 		}
+		return err
 	}
-	return "", d.Errf("%s: want %s, got %q", word, strings.Join(choices, " or "), s)
 }
 
 // noArgs returns an error if a word has arguments or a block.
@@ -142,8 +141,6 @@ func noBlock(d *caddyfile.Dispenser) error {
 
 // Interface guards.
 var (
-	_ caddyfile.Unmarshaler = (*App)(nil)
 	_ caddyfile.Unmarshaler = (*BadgerStore)(nil)
-	_ caddyfile.Unmarshaler = (*API)(nil)
-	_ caddyfile.Unmarshaler = (*Gateway)(nil)
+	_ caddyfile.Unmarshaler = (*RedisStore)(nil)
 )

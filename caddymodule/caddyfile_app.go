@@ -4,7 +4,6 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
@@ -33,14 +32,14 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	return words{
-		parse: map[string]func(*caddyfile.Dispenser) error{
+		parse: map[string]parser{
 			"store":              a.unmarshalStore,
-			"key_cache":          wholeNumber(&a.KeyCache),
-			"history_retention":  a.unmarshalRetention,
+			"key_cache":          whole(&a.KeyCache, 1),
+			"history_retention":  duration(&a.HistoryRetention, "30d"),
 			"service_rate_limit": a.unmarshalRate,
-			"max_users":          wholeNumber(&a.MaxUsers),
-			"max_keys":           wholeNumber(&a.MaxKeys),
-			"max_plans":          wholeNumber(&a.MaxPlans),
+			"max_users":          whole(&a.MaxUsers, 1),
+			"max_keys":           whole(&a.MaxKeys, 1),
+			"max_plans":          whole(&a.MaxPlans, 1),
 			"account":            a.unmarshalAccount,
 		},
 		repeatable: map[string]bool{"account": true},
@@ -60,34 +59,6 @@ func (a *App) unmarshalStore(d *caddyfile.Dispenser) error {
 		return err
 	}
 	a.StoreRaw = caddyconfig.JSONModuleObject(m, "module", kind, nil)
-	return nil
-}
-
-// wholeNumber returns the parser of a word with a whole number of 1 or more.
-func wholeNumber(to *int) func(*caddyfile.Dispenser) error {
-	return func(d *caddyfile.Dispenser) error {
-		word := d.Val()
-		s, err := oneArg(d)
-		if err != nil {
-			return err
-		}
-		if *to, err = strconv.Atoi(s); err != nil || *to < 1 {
-			return d.Errf("%s: want a whole number of 1 or more, got %q", word, s)
-		}
-		return nil
-	}
-}
-
-func (a *App) unmarshalRetention(d *caddyfile.Dispenser) error {
-	s, err := oneArg(d)
-	if err != nil {
-		return err
-	}
-	v, err := caddy.ParseDuration(s)
-	if err != nil || v <= 0 {
-		return d.Errf("history_retention: want a duration like 30d, got %q", s)
-	}
-	a.HistoryRetention = caddy.Duration(v)
 	return nil
 }
 
@@ -111,7 +82,7 @@ func (a *App) unmarshalAccount(d *caddyfile.Dispenser) error {
 			return d.Errf("account %s is given twice", acc.Name)
 		}
 	}
-	err := words{parse: map[string]func(*caddyfile.Dispenser) error{
+	err := words{parse: map[string]parser{
 		"key": func(d *caddyfile.Dispenser) error { // errors never quote the argument, which is a secret
 			args := d.RemainingArgs()
 			if len(args) != 1 {
@@ -155,27 +126,26 @@ func (b *BadgerStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	return words{parse: map[string]func(*caddyfile.Dispenser) error{
-		"durability": func(d *caddyfile.Dispenser) (err error) {
-			b.Durability, err = oneOf(d, "process", "power")
-			return err
-		},
-		"min_free":    func(d *caddyfile.Dispenser) error { return unmarshalSize(d, &b.MinFree, badgerstore.MinMinFree) },
-		"max_history": func(d *caddyfile.Dispenser) error { return unmarshalSize(d, &b.MaxHistory, minMaxHistory) },
+	return words{parse: map[string]parser{
+		"durability":  oneOf(&b.Durability, "process", "power"),
+		"min_free":    size(&b.MinFree, badgerstore.MinMinFree),
+		"max_history": size(&b.MaxHistory, minMaxHistory),
 	}}.block(d, "store badger")
 }
 
-// unmarshalSize parses the argument of a word: a size with a unit, at least least bytes.
-func unmarshalSize(d *caddyfile.Dispenser, to *int64, least uint64) error {
-	word := d.Val()
-	s, err := oneArg(d)
-	if err != nil {
-		return err
+// size returns the parser of a word with a size with its unit, at least least bytes.
+func size(to *int64, least uint64) parser {
+	return func(d *caddyfile.Dispenser) error {
+		word := d.Val()
+		s, err := oneArg(d)
+		if err != nil {
+			return err
+		}
+		n, err := humanize.ParseBytes(s)
+		if _, noUnit := strconv.Atoi(s); err != nil || noUnit == nil || n < least || n > math.MaxInt64 {
+			return d.Errf("%s: want a size with its unit, like 20GB, and at least %dMiB; got %q", word, least>>20, s)
+		}
+		*to = int64(n)
+		return nil
 	}
-	n, err := humanize.ParseBytes(s)
-	if _, noUnit := strconv.Atoi(s); err != nil || noUnit == nil || n < least || n > math.MaxInt64 {
-		return d.Errf("%s: want a size with its unit, like 20GB, and at least %dMiB; got %q", word, least>>20, s)
-	}
-	*to = int64(n)
-	return nil
 }

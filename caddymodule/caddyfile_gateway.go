@@ -19,11 +19,11 @@ func (a *API) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	return words{parse: map[string]func(*caddyfile.Dispenser) error{
+	return words{parse: map[string]parser{
 		"dashboard": func(d *caddyfile.Dispenser) error {
-			s, err := oneOf(d, "off", "on")
-			on := s == "on"
-			a.Dashboard = &on
+			var s string
+			err := oneOf(&s, "off", "on")(d)
+			a.Dashboard = new(s == "on")
 			return err
 		},
 	}}.block(d, apiDirective)
@@ -47,37 +47,26 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	flag := func(b *bool) func(*caddyfile.Dispenser) error {
+	flag := func(b *bool) parser {
 		return func(d *caddyfile.Dispenser) error {
 			*b = true
 			return noArgs(d)
 		}
 	}
 	return words{
-		parse: map[string]func(*caddyfile.Dispenser) error{
-			"account":    g.unmarshalAccount,
-			"key":        g.unmarshalKey,
-			"keep_key":   flag(&g.KeepKey),
-			"cost":       g.unmarshalCost,
-			"request_id": g.unmarshalRequestID,
-			"on_store_error": func(d *caddyfile.Dispenser) (err error) {
-				g.OnStoreError, err = oneOf(d, onStoreErrorDeny, onStoreErrorAllow)
-				return err
-			},
-			"observe": flag(&g.Observe),
-			"errors":  flag(&g.Errors),
-			"headers": func(d *caddyfile.Dispenser) (err error) {
-				g.Headers, err = oneOf(d, "all", "x-ratelimit", "ietf", "none")
-				return err
-			},
+		parse: map[string]parser{
+			"account":        text(&g.Account),
+			"key":            g.unmarshalKey,
+			"keep_key":       flag(&g.KeepKey),
+			"cost":           g.unmarshalCost,
+			"request_id":     g.unmarshalRequestID,
+			"on_store_error": oneOf(&g.OnStoreError, onStoreErrorDeny, onStoreErrorAllow),
+			"observe":        flag(&g.Observe),
+			"errors":         flag(&g.Errors),
+			"headers":        oneOf(&g.Headers, "all", "x-ratelimit", "ietf", "none"),
 		},
 		repeatable: map[string]bool{"key": true, "cost": true},
 	}.block(d, "the directive "+appName)
-}
-
-func (g *Gateway) unmarshalAccount(d *caddyfile.Dispenser) (err error) {
-	g.Account, err = oneArg(d)
-	return err
 }
 
 func (g *Gateway) unmarshalKey(d *caddyfile.Dispenser) error {

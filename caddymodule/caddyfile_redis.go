@@ -37,7 +37,7 @@ func (r *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return d.WrapErr(wrongRedisAddress(i))
 		}
 	}
-	return words{parse: map[string]func(*caddyfile.Dispenser) error{
+	return words{parse: map[string]parser{
 		"sentinel":          text(&r.Sentinel),
 		"username":          text(&r.Username),
 		"password":          secret(&r.Password),
@@ -45,16 +45,10 @@ func (r *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"sentinel_password": secret(&r.SentinelPassword),
 		"database":          whole(&r.Database, 0),
 		"prefix":            text(&r.Prefix),
-		"timeout": func(d *caddyfile.Dispenser) error {
-			s, err := oneArg(d)
-			if err != nil {
-				return err
-			}
-			return duration(d, "timeout", s, &r.Timeout)
-		},
-		"history":       whole(&r.History, 1),
-		"wait_replicas": r.unmarshalWait,
-		"tls":           r.unmarshalTLS,
+		"timeout":           duration(&r.Timeout, "500ms"),
+		"history":           whole(&r.History, 1),
+		"wait_replicas":     r.unmarshalWait,
+		"tls":               r.unmarshalTLS,
 	}}.block(d, "store redis")
 }
 
@@ -68,7 +62,7 @@ func (r *RedisStore) unmarshalWait(d *caddyfile.Dispenser) error {
 		return d.Errf("wait_replicas: want a whole number of 1 or more, got %q", args[0])
 	}
 	r.WaitReplicas = &WaitReplicas{Replicas: n}
-	if err := duration(d, "wait_replicas", args[1], &r.WaitReplicas.Timeout); err != nil {
+	if err := setDuration(d, "wait_replicas", args[1], "500ms", &r.WaitReplicas.Timeout); err != nil {
 		return err
 	}
 	return noBlock(d)
@@ -79,7 +73,7 @@ func (r *RedisStore) unmarshalTLS(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	r.TLS = &RedisTLS{}
-	return words{parse: map[string]func(*caddyfile.Dispenser) error{
+	return words{parse: map[string]parser{
 		"ca": text(&r.TLS.CA),
 		"certificate": func(d *caddyfile.Dispenser) error {
 			if !d.AllArgs(&r.TLS.Certificate, &r.TLS.Key) {
@@ -92,7 +86,7 @@ func (r *RedisStore) unmarshalTLS(d *caddyfile.Dispenser) error {
 }
 
 // text returns the parser of a word with one argument.
-func text(to *string) func(*caddyfile.Dispenser) error {
+func text(to *string) parser {
 	return func(d *caddyfile.Dispenser) (err error) {
 		*to, err = oneArg(d)
 		return err
@@ -100,7 +94,7 @@ func text(to *string) func(*caddyfile.Dispenser) error {
 }
 
 // secret returns the parser of a word with one secret argument. Errors never quote the argument.
-func secret(to *string) func(*caddyfile.Dispenser) error {
+func secret(to *string) parser {
 	return func(d *caddyfile.Dispenser) error {
 		word := d.Val()
 		args := d.RemainingArgs()
@@ -113,7 +107,7 @@ func secret(to *string) func(*caddyfile.Dispenser) error {
 }
 
 // whole returns the parser of a word with a whole number of smallest or more.
-func whole(to *int, smallest int) func(*caddyfile.Dispenser) error {
+func whole(to *int, smallest int) parser {
 	return func(d *caddyfile.Dispenser) error {
 		word := d.Val()
 		s, err := oneArg(d)
@@ -127,15 +121,23 @@ func whole(to *int, smallest int) func(*caddyfile.Dispenser) error {
 	}
 }
 
-// duration parses a positive duration.
-func duration(d *caddyfile.Dispenser, word, s string, to *caddy.Duration) error {
+// duration returns the parser of a word with a positive duration. The error has an example of one.
+func duration(to *caddy.Duration, example string) parser {
+	return func(d *caddyfile.Dispenser) error {
+		word := d.Val()
+		s, err := oneArg(d)
+		if err != nil {
+			return err
+		}
+		return setDuration(d, word, s, example, to)
+	}
+}
+
+func setDuration(d *caddyfile.Dispenser, word, s, example string, to *caddy.Duration) error {
 	v, err := caddy.ParseDuration(strings.TrimSpace(s))
 	if err != nil || v <= 0 {
-		return d.Errf("%s: want a duration like 500ms, got %q", word, s)
+		return d.Errf("%s: want a duration like %s, got %q", word, example, s)
 	}
 	*to = caddy.Duration(v)
 	return nil
 }
-
-// Interface guard.
-var _ caddyfile.Unmarshaler = (*RedisStore)(nil)
