@@ -118,8 +118,5 @@ func stopping(r *http.Request) bool {
 	return is == true
 }
 
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*API)(nil)
-	_ caddyhttp.MiddlewareHandler = (*API)(nil)
-)
+// Interface guard.
+var _ caddy.Provisioner = (*API)(nil)

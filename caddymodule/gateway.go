@@ -193,6 +193,7 @@ func (g *Gateway) Validate() error {
 const (
 	outcomeRepeated    = "repeated"    // allowed, and counted by an earlier request; label of limitkeeper_decisions_total
 	outcomeMissing     = "missing"     // the request has no key
+	outcomeEarly       = "early"       // early data, of which a copy could be counted again: nothing is decided
 	outcomeUnavailable = "unavailable" // the store is unavailable
 	outcomeError       = "error"       // any other error, such as an invalid cost
 )
@@ -220,7 +221,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if exchange.Early(r) {
-		return g.tooEarly(w, r)
+		return g.refuse(w, r, &requestState{outcome: outcomeEarly})
 	}
 	g.app.warnOfSpoofing(r)
 	secret := findKey(r, g.Keys)
@@ -318,7 +319,6 @@ func endpoint(r *http.Request) string {
 
 // Interface guards.
 var (
-	_ caddy.Provisioner           = (*Gateway)(nil)
-	_ caddy.Validator             = (*Gateway)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Gateway)(nil)
+	_ caddy.Provisioner = (*Gateway)(nil)
+	_ caddy.Validator   = (*Gateway)(nil)
 )

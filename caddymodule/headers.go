@@ -131,6 +131,8 @@ func (v *requestState) refusal() (int, *core.Error) {
 	switch v.outcome {
 	case outcomeMissing:
 		return http.StatusUnauthorized, errMissing
+	case outcomeEarly:
+		return http.StatusTooEarly, adminapi.ErrEarly
 	case outcomeUnavailable:
 		return http.StatusServiceUnavailable, core.ErrUnavailable
 	case outcomeError:
@@ -175,18 +177,6 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState
 	} else {
 		adminapi.WriteRefusal(w, status, e)
 	}
-	return nil
-}
-
-// tooEarly answers a request in early data. Nothing is decided, because a copy of the request would be counted again.
-func (g *Gateway) tooEarly(w http.ResponseWriter, r *http.Request) error {
-	w.Header().Set("Cache-Control", "no-store")
-	if g.Errors {
-		exchange.CloseUnread(w, r)
-		return caddyhttp.Error(http.StatusTooEarly, errors.New(adminapi.ErrEarly.Message))
-	}
-	exchange.AnswerUnread(w, r)
-	adminapi.WriteRefusal(w, http.StatusTooEarly, adminapi.ErrEarly)
 	return nil
 }
 

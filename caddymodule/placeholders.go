@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-
-	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // placeholderPrefix is the prefix of the placeholders of the gateway:
@@ -59,68 +57,43 @@ func (c *userIDText) String() string { return strconv.FormatInt(c.decision.Key.U
 
 // placeholder returns the value of a placeholder, and false for an unknown name.
 func (v *requestState) placeholder(name string) (any, bool) {
+	d := &v.decision
+	limited := d.HasUsage() && !d.Limit.Unlimited()
 	switch name {
 	case "account":
 		return v.account, true
 	case "outcome":
 		return v.outcome, true
-	case "user_id", "user_name":
-		return userPlaceholderValue(v.decision.User, name), true
-	case "key_id", "key_name":
-		return keyPlaceholderValue(v.decision.Key, name), true
-	case "repeated", "plan_id", "plan_name", "limit", "used", "remaining", "reset":
-		return usagePlaceholderValue(&v.decision, name), true
+	case "user_id":
+		return textIf(d.User != nil, func() string { return strconv.FormatInt(d.User.ID, 10) })
+	case "user_name":
+		return textIf(d.User != nil, func() string { return d.User.Name })
+	case "key_id":
+		return textIf(d.Key != nil, func() string { return d.Key.ID })
+	case "key_name":
+		return textIf(d.Key != nil, func() string { return d.Key.Name })
+	case "repeated":
+		return textIf(d.HasUsage(), func() string { return strconv.FormatBool(d.Repeated) })
+	case "plan_id":
+		return textIf(d.HasUsage(), func() string { return d.Plan.ID })
+	case "plan_name":
+		return textIf(d.HasUsage(), func() string { return d.Plan.Name })
+	case "limit":
+		return textIf(limited, func() string { return strconv.FormatInt(d.Limit.Max, 10) })
+	case "used":
+		return textIf(d.HasUsage(), func() string { return strconv.FormatInt(d.Usage.Used, 10) })
+	case "remaining":
+		return textIf(limited, func() string { return strconv.FormatInt(d.Remaining(), 10) })
+	case "reset":
+		return textIf(d.HasUsage() && d.Usage.Window.Ends(), func() string { return d.Usage.Window.End.UTC().Format(time.RFC3339) })
 	}
 	return nil, false
 }
 
-func userPlaceholderValue(u *core.User, name string) any {
-	switch {
-	case u == nil:
-		return ""
-	case name == "user_id":
-		return strconv.FormatInt(u.ID, 10)
+// textIf returns a value of a decision that has it, else "".
+func textIf(has bool, value func() string) (any, bool) {
+	if !has {
+		return "", true
 	}
-	return u.Name
-}
-
-func keyPlaceholderValue(k *core.Key, name string) any {
-	switch {
-	case k == nil:
-		return ""
-	case name == "key_id":
-		return k.ID
-	}
-	return k.Name
-}
-
-func usagePlaceholderValue(d *core.Decision, name string) any {
-	if !d.HasUsage() {
-		return ""
-	}
-	switch name {
-	case "repeated":
-		return strconv.FormatBool(d.Repeated)
-	case "plan_id":
-		return d.Plan.ID
-	case "plan_name":
-		return d.Plan.Name
-	case "limit":
-		if d.Limit.Unlimited() {
-			return ""
-		}
-		return strconv.FormatInt(d.Limit.Max, 10)
-	case "used":
-		return strconv.FormatInt(d.Usage.Used, 10)
-	case "remaining":
-		if d.Limit.Unlimited() {
-			return ""
-		}
-		return strconv.FormatInt(d.Remaining(), 10)
-	default:
-		if !d.Usage.Window.Ends() {
-			return ""
-		}
-		return d.Usage.Window.End.UTC().Format(time.RFC3339)
-	}
+	return value(), true
 }

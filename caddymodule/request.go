@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -60,21 +61,27 @@ func (s KeySource) check() error {
 			return fmt.Errorf("key source bearer takes no name, got %q", s.Name)
 		}
 	case inHeader, inCookie:
-		if s.Name == "" {
-			return fmt.Errorf("key source %s: the name is missing, such as X-API-Key", s.In)
-		}
-		if !httpguts.ValidHeaderFieldName(s.Name) {
-			return fmt.Errorf("key source %s: %q is not a valid name", s.In, s.Name)
-		}
 		if s.In == inHeader && strings.EqualFold(s.Name, "Host") {
-			return fmt.Errorf("key source header: Host cannot carry a key")
+			return errors.New("key source header: Host cannot carry a key")
 		}
+		return checkName("key source "+s.In, s.Name, "X-API-Key")
 	case inQuery:
 		if s.Name == "" {
 			return fmt.Errorf("key source query: the name of the parameter is missing")
 		}
 	default:
 		return fmt.Errorf("key source %q: want header, bearer, query or cookie", s.In)
+	}
+	return nil
+}
+
+// checkName returns an error for an invalid name of a header field or cookie.
+func checkName(source, name, example string) error {
+	if name == "" {
+		return fmt.Errorf("%s: the name is missing, such as %s", source, example)
+	}
+	if !httpguts.ValidHeaderFieldName(name) {
+		return fmt.Errorf("%s: %q is not a valid name", source, name)
 	}
 	return nil
 }
@@ -88,41 +95,40 @@ func (s KeySource) normal() KeySource {
 }
 
 // find returns the first value at this place in the request, "" for none.
-func (s KeySource) find(r *http.Request) string {
-	switch s.In {
-	case inHeader:
-		return findHeader(r, s.Name)
-	case inBearer:
-		return findBearer(r)
-	case inQuery:
-		return findQuery(r, s.Name)
-	default:
-		return findCookie(r, s.Name)
+func (s KeySource) find(r *http.Request) (secret string) {
+	if s.In == inQuery {
+		return findPair(r.URL.RawQuery, "&", cutParam, s.Name)
 	}
+	for _, line := range r.Header[s.field()] { // no allocation for a canonical name
+		switch s.In {
+		case inHeader:
+			secret = strings.TrimSpace(line)
+		case inBearer:
+			secret = bearerToken(strings.TrimSpace(line))
+		case inCookie:
+			secret = findPair(line, ";", cutCookie, s.Name)
+		}
+		if secret != "" {
+			return secret
+		}
+	}
+	return ""
+}
+
+// findPair returns the first value of a name in a list of pairs, "" for none. cut returns the name and the value of a pair.
+func findPair(list, sep string, cut func(pair string) (name, value string), wanted string) string {
+	for pair := range strings.SplitSeq(list, sep) {
+		if name, value := cut(pair); value != "" && name == wanted {
+			return value
+		}
+	}
+	return ""
 }
 
 // findKey returns the value of the first source with a value, "" for none.
 func findKey(r *http.Request, sources []KeySource) string {
 	for _, s := range sources {
 		if secret := s.find(r); secret != "" {
-			return secret
-		}
-	}
-	return ""
-}
-
-func findHeader(r *http.Request, name string) string {
-	for _, line := range r.Header[http.CanonicalHeaderKey(name)] { // no allocation for a canonical name
-		if secret := strings.TrimSpace(line); secret != "" {
-			return secret
-		}
-	}
-	return ""
-}
-
-func findBearer(r *http.Request) string {
-	for _, line := range r.Header["Authorization"] {
-		if secret := bearerToken(strings.TrimSpace(line)); secret != "" {
 			return secret
 		}
 	}
@@ -138,15 +144,6 @@ func bearerToken(value string) string {
 	return strings.TrimSpace(token)
 }
 
-func findQuery(r *http.Request, name string) string {
-	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
-		if param, secret := cutParam(pair); secret != "" && param == name {
-			return secret
-		}
-	}
-	return ""
-}
-
 // cutParam returns the decoded name and value of a pair in a query, "" for one that cannot be
 // decoded.
 func cutParam(pair string) (name, value string) {
@@ -154,17 +151,6 @@ func cutParam(pair string) (name, value string) {
 	name, _ = url.QueryUnescape(name)
 	value, _ = url.QueryUnescape(value)
 	return name, value
-}
-
-func findCookie(r *http.Request, name string) string {
-	for _, line := range r.Header["Cookie"] {
-		for pair := range strings.SplitSeq(line, ";") {
-			if cookie, secret := cutCookie(pair); secret != "" && cookie == name {
-				return secret
-			}
-		}
-	}
-	return ""
 }
 
 // cutCookie returns the name and the value of a pair in a Cookie line.
@@ -187,14 +173,10 @@ func (s *RequestIDSource) check() error {
 	switch {
 	case s.In != inHeader:
 		return fmt.Errorf("request_id %q: want header", s.In)
-	case s.Name == "":
-		return fmt.Errorf("request_id header: the name is missing, such as Idempotency-Key")
-	case !httpguts.ValidHeaderFieldName(s.Name):
-		return fmt.Errorf("request_id header: %q is not a valid name", s.Name)
 	case strings.EqualFold(s.Name, "Host"):
-		return fmt.Errorf("request_id header: Host cannot carry an id")
+		return errors.New("request_id header: Host cannot carry an id")
 	}
-	return nil
+	return checkName("request_id header", s.Name, "Idempotency-Key")
 }
 
 // checkBeside returns an error if a key source uses the same header field: the key would be the id

@@ -196,52 +196,25 @@ func RunningStore() (*OpenStore, error) {
 
 // currentLog writes to the default log of the running config. The store outlives the config that
 // opened it, and the log files of that config.
-type currentLog struct {
-	with func(slog.Handler) slog.Handler // adds attributes and groups; nil for none
-}
+type currentLog struct{}
 
 func (currentLog) handler() slog.Handler {
 	const never = slog.Level(math.MaxInt) // no record has this level, so none gets a stack trace
 	return zapslog.NewHandler(caddy.Log().Core(), zapslog.WithName("limitkeeper.store"), zapslog.AddStacktraceAt(never))
 }
 
-func (c currentLog) current() slog.Handler {
-	if c.with == nil {
-		return c.handler()
-	}
-	return c.with(c.handler())
-}
-
 // Enabled implements [slog.Handler].
 func (c currentLog) Enabled(ctx context.Context, l slog.Level) bool {
-	return c.current().Enabled(ctx, l)
+	return c.handler().Enabled(ctx, l)
 }
 
 // Handle implements [slog.Handler].
 func (c currentLog) Handle(ctx context.Context, r slog.Record) error {
-	return c.current().Handle(ctx, r)
+	return c.handler().Handle(ctx, r)
 }
 
-// WithAttrs implements [slog.Handler].
-func (c currentLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return c.derive(func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) })
-}
+// WithAttrs implements [slog.Handler]. The result writes to the log of the present config: stores do not keep it.
+func (c currentLog) WithAttrs(attrs []slog.Attr) slog.Handler { return c.handler().WithAttrs(attrs) }
 
-// WithGroup implements [slog.Handler].
-func (c currentLog) WithGroup(name string) slog.Handler {
-	return c.derive(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
-}
-
-func (c currentLog) derive(f func(slog.Handler) slog.Handler) slog.Handler {
-	if c.with == nil {
-		return currentLog{with: f}
-	}
-	with := c.with
-	return currentLog{with: func(h slog.Handler) slog.Handler { return f(with(h)) }}
-}
-
-// Interface guards.
-var (
-	_ caddy.Destructor = (*live)(nil)
-	_ slog.Handler     = currentLog{}
-)
+// WithGroup implements [slog.Handler], as WithAttrs does.
+func (c currentLog) WithGroup(name string) slog.Handler { return c.handler().WithGroup(name) }

@@ -191,18 +191,12 @@ func editLines(h http.Header, field string, edit func(line string) string) {
 			kept = append(kept, edited)
 		}
 	}
-	if changed {
-		setLines(h, field, kept)
-	}
-}
-
-// setLines sets the values of a header field, none at all removes it.
-func setLines(h http.Header, field string, lines []string) {
-	if len(lines) == 0 {
+	switch {
+	case len(kept) > 0:
+		h[field] = kept
+	case changed:
 		delete(h, field)
-		return
 	}
-	h[field] = lines
 }
 
 // setQuery sets the query where Caddy and its handlers read it.
