@@ -31,6 +31,9 @@ type Options struct {
 	// a prefix, such keys need [core.Account.AnyKeyForm].
 	KeyPrefixes []string
 
+	// DryRun makes [Run] check the file only.
+	DryRun bool
+
 	// Clock returns the present time. nil is time.Now.
 	Clock func() time.Time
 
@@ -97,23 +100,20 @@ func (p *Problems) add(line int, reason string) {
 
 // Run checks a file and then writes it. open is called once for each of the two passes. If the file has bad lines, the error
 // is [*Problems] and nothing is changed.
-func Run(ctx context.Context, s *core.Service, store core.Importer, account string, open func() (io.ReadCloser, error), o Options) (r Report, err error) {
-	pass := func(fn func(io.Reader) (Report, error)) error {
+func Run(ctx context.Context, s *core.Service, store core.Importer, account string, open func() (io.ReadCloser, error), o Options) (Report, error) {
+	pass := func(fn func(io.Reader) (Report, error)) (Report, error) {
 		f, err := open()
 		if err != nil {
-			return err
+			return Report{}, err
 		}
 		defer f.Close()
-		r, err = fn(f)
-		return err
+		return fn(f)
 	}
-	err = pass(func(f io.Reader) (Report, error) { return Check(ctx, s, store, account, f, o) })
-	if err != nil {
-		return Report{}, err
+	checked, err := pass(func(f io.Reader) (Report, error) { return Check(ctx, s, store, account, f, o) })
+	if err != nil || o.DryRun {
+		return checked, err
 	}
-	checked := r
-	err = pass(func(f io.Reader) (Report, error) { return Write(ctx, s, store, account, f, checked, o) })
-	return r, err
+	return pass(func(f io.Reader) (Report, error) { return Write(ctx, s, store, account, f, checked, o) })
 }
 
 // Check checks a file against an account, and writes nothing. Bad lines are the error [*Problems].
@@ -143,7 +143,7 @@ func Write(ctx context.Context, s *core.Service, store core.Importer, account st
 		return Report{}, err
 	}
 	p.writes = true
-	if err := p.setAccount(checked); err != nil {
+	if _, err := s.UpdateAccount(ctx, account, accountPatch(checked)); err != nil { // before the first key is written
 		return Report{}, err
 	}
 	p.report.KeyPrefixes, p.report.AnyKeyForm = checked.KeyPrefixes, checked.AnyKeyForm
@@ -316,7 +316,7 @@ func (p *pass) checkNew(r *row) (err error) {
 	if r.user, err = p.users.find(p.ctx, p.s, p.account, r); err != nil {
 		return err
 	}
-	u := p.users.at(r.user)
+	u := &p.users.list[r.user]
 	plan := r.plan
 	if plan == nil {
 		if plan = p.plans.byID[u.plan]; plan == nil {
@@ -364,10 +364,4 @@ func accountPatch(r Report) core.AccountPatch {
 		patch.AnyKeyForm = new(true)
 	}
 	return patch
-}
-
-// setAccount makes the account accept the keys, before the first key is written.
-func (p *pass) setAccount(checked Report) error {
-	_, err := p.s.UpdateAccount(p.ctx, p.account, accountPatch(checked))
-	return err
 }

@@ -21,8 +21,9 @@ import (
 // The bounds of a file.
 const (
 	maxColumns    = 64
-	maxLineBytes  = 64 << 10 // of a row, which has several lines if a quoted field has line breaks
-	maxQuoted     = 64       // characters of a value in an error
+	maxLineBytes  = 64 << 10             // of a row, which has several lines if a quoted field has line breaks
+	maxRead       = maxLineBytes + 4<<10 // for a row: the CSV reader reads up to 4 KiB ahead
+	maxQuoted     = 64                   // characters of a value in an error
 	metadataStart = "metadata."
 )
 
@@ -81,7 +82,7 @@ type row struct {
 
 // reader reads the rows of a file.
 type reader struct {
-	bound   *boundedReader
+	bound   *io.LimitedReader // of the bytes that are read for one row
 	csv     *csv.Reader
 	columns []string
 	last    int // the line in which the last row ends, at first the header
@@ -95,11 +96,13 @@ func newReader(f io.Reader) (*reader, error) {
 	} else if bytes.IndexByte(start, 0) >= 0 { // UTF-16
 		return nil, errors.New("the file is not text in UTF-8: save the file as UTF-8")
 	}
-	r := &reader{bound: &boundedReader{r: in}}
+	r := &reader{bound: &io.LimitedReader{R: in, N: maxRead}}
 	r.csv = csv.NewReader(r.bound)
 	r.csv.FieldsPerRecord, r.csv.ReuseRecord = -1, true
 	header, err := r.csv.Read()
 	switch {
+	case r.bound.N == 0:
+		return nil, errors.New("the row is too long")
 	case err == io.EOF:
 		return nil, errors.New("the file is empty: want a header line with the names of the columns")
 	case err != nil:
@@ -187,10 +190,12 @@ func (w *row) column(name string) func(value string) error {
 
 // next reads the next row, and returns its line. A row that cannot be imported is a badRow. At the end next returns io.EOF.
 func (r *reader) next(w *row) (line int, err error) {
-	r.bound.n = 0
+	r.bound.N = maxRead
 	fields, err := r.csv.Read()
-	if err != nil && err != io.EOF {
-		return r.failed(err)
+	if parse, ok := errors.AsType[*csv.ParseError](err); r.bound.N == 0 {
+		return r.last + 1, badRow{"the row has more than 64 KiB", true}
+	} else if ok {
+		return parse.StartLine, badRow{readError(err).Error(), errors.Is(err, csv.ErrQuote)}
 	}
 	if err != nil {
 		return 0, err
@@ -202,18 +207,6 @@ func (r *reader) next(w *row) (line int, err error) {
 	}
 	w.line = line
 	return line, r.fill(w, fields)
-}
-
-// failed returns the line and the badRow of an error of the CSV reader, or another error as it is.
-func (r *reader) failed(err error) (line int, _ error) {
-	parse, ok := errors.AsType[*csv.ParseError](err)
-	if errors.Is(err, errLongLine) {
-		return r.last + 1, badRow{"the row has more than 64 KiB", true}
-	}
-	if !ok {
-		return 0, err
-	}
-	return parse.StartLine, badRow{readError(err).Error(), errors.Is(err, csv.ErrQuote)}
 }
 
 // readError returns an error of the CSV reader without its position.
@@ -323,22 +316,4 @@ func parseTime(text string) (t time.Time, err error) {
 		}
 	}
 	return t, bad("expires_at: want a time such as 2027-01-31T12:00:00Z or a date")
-}
-
-// errLongLine is the error of a row that is too long.
-var errLongLine = errors.New("the row is too long")
-
-// boundedReader bounds the bytes that are read for one row. Its user sets n to 0 before each row.
-type boundedReader struct {
-	r io.Reader
-	n int
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.n > maxLineBytes {
-		return 0, errLongLine
-	}
-	n, err := b.r.Read(p)
-	b.n += n
-	return n, err
 }

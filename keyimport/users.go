@@ -81,8 +81,6 @@ func newUserSet(ctx context.Context, s *core.Service, account string) (userSet, 
 	return userSet{seed: maphash.MakeSeed(), byColumn: map[uint64]int32{}, ids: map[int64]int32{}, empty: n == 0}, err
 }
 
-func (s *userSet) at(i int) *user { return &s.list[i] }
-
 // hash returns a hash of a column, 0 for "". Two of a million texts have one hash with a probability of 1 in 37 million.
 func (s *userSet) hash(column, text string) uint64 {
 	if text == "" {

@@ -44,7 +44,7 @@ func (p *pass) create(b *core.Batch, created map[int]int64) ([]*core.Key, error)
 		if r.key != nil {
 			continue
 		}
-		user := p.users.at(r.user).id
+		user := p.users.list[r.user].id
 		if user == 0 {
 			user = created[r.user]
 		}
