@@ -4,24 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "store",
-		Usage:     "accept",
-		Short:     "Manages the store of a running server",
-		Long:      storeHelp,
-		CobraFunc: storeCommand,
-	})
-}
 
 const storeHelp = `
 After Redis has lost data, every node refuses requests with status 503. The log
@@ -46,27 +36,17 @@ func runStoreAccept(c *adminClient, _ []string) error {
 	if err := c.call(http.MethodPost, "store/accept", nil, &v); err != nil {
 		return fmt.Errorf("accepting the loss: %w", err)
 	}
-	if c.json {
-		return nil
-	}
-	for _, lost := range v.Lost {
-		if _, err := fmt.Fprintf(c.out, "Accepted %s\n", printable(lost)); err != nil {
-			return err
-		}
-	}
-	text := "All nodes go on within a second."
 	if len(v.Lost) == 0 {
-		text = "The store has lost nothing."
+		return c.printf("The store has lost nothing.\n")
 	}
-	_, err := fmt.Fprintln(c.out, text)
-	return err
+	var text strings.Builder
+	for _, lost := range v.Lost {
+		fmt.Fprintf(&text, "Accepted %s\n", printable(lost))
+	}
+	return c.printf("%sAll nodes go on within a second.\n", &text)
 }
 
-func acceptLoss(_ *core.Service, r *http.Request) (any, error) {
-	running, err := caddymodule.RunningStore()
-	if err != nil {
-		return nil, err
-	}
+func acceptLoss(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	store, ok := running.Store.(core.LossyStore)
 	if !ok {
 		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: errors.New("the store is not on Redis: there is nothing to accept")}

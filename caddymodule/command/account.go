@@ -9,21 +9,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "account",
-		Usage:     "create|list|set|sign-in|key",
-		Short:     "Manages accounts and their owner's keys on a running server",
-		Long:      accountHelp,
-		CobraFunc: accountCommand,
-	})
-}
 
 const accountHelp = `
 An account is a company whose API is protected. It has users, plans and keys of
@@ -78,16 +68,12 @@ func runAccountCreate(c *adminClient, args []string) error {
 	if err := c.call(http.MethodPost, "accounts", map[string]string{"name": args[0]}, &a); err != nil {
 		return fmt.Errorf("creating account %q: %w", args[0], err)
 	}
-	if c.json {
-		return nil
-	}
-	_, err := fmt.Fprintf(c.out, "Account   %s (%s)\nOwner key %s\nThe key is shown this once.\n", printable(a.Name), a.ID, a.Key)
-	return err
+	return c.printf("Account   %s (%s)\nOwner key %s\nThe key is shown this once.\n", printable(a.Name), a.ID, a.Key)
 }
 
 func runAccountList(c *adminClient, _ []string) error {
 	var as []accountView
-	if err := c.call(http.MethodGet, "accounts", nil, &as); err != nil || c.json {
+	if err := c.call(http.MethodGet, "accounts", nil, &as); err != nil {
 		return err
 	}
 	rows := [][]string{{"ID", "NAME", "KEY PREFIX", "CREATED"}}
@@ -101,10 +87,7 @@ func runAccountList(c *adminClient, _ []string) error {
 }
 
 func runAccountSet(c *adminClient, args []string) error {
-	prefix, err := c.flags.GetString("key-prefix")
-	if err != nil {
-		return err
-	}
+	prefix := c.flags.String("key-prefix")
 	if prefix == "" {
 		return errors.New("nothing to set: name a prefix of new keys with --key-prefix, such as acme_live_")
 	}
@@ -113,36 +96,21 @@ func runAccountSet(c *adminClient, args []string) error {
 	if err := c.call(http.MethodPatch, path, map[string]string{"key_prefix": prefix}, &a); err != nil {
 		return fmt.Errorf("changing account %q: %w", args[0], err)
 	}
-	if c.json {
-		return nil
-	}
-	_, err = fmt.Fprintf(c.out, "New keys of account %s begin with %s. Earlier keys keep working.\n", printable(a.Name), a.KeyPrefix)
-	return err
+	return c.printf("New keys of account %s begin with %s. Earlier keys keep working.\n", printable(a.Name), a.KeyPrefix)
 }
 
 func runKeyCreate(c *adminClient, args []string) error {
-	name, err := c.flags.GetString("name")
-	if err != nil {
-		return err
-	}
 	var k ownerKeyView
-	if err := c.call(http.MethodPost, keysPath(args[0], ""), map[string]string{"name": name}, &k); err != nil {
+	if err := c.call(http.MethodPost, keysPath(args[0], ""), map[string]string{"name": c.flags.String("name")}, &k); err != nil {
 		return fmt.Errorf("creating a key of account %q: %w", args[0], err)
 	}
-	if c.json {
-		return nil
-	}
-	_, err = fmt.Fprintf(c.out, "Owner key %s (%s)\nThe key is shown this once.\n", k.Key, k.ID)
-	return err
+	return c.printf("Owner key %s (%s)\nThe key is shown this once.\n", k.Key, k.ID)
 }
 
 func runKeyList(c *adminClient, args []string) error {
 	var ks []ownerKeyView
 	if err := c.call(http.MethodGet, keysPath(args[0], ""), nil, &ks); err != nil {
 		return fmt.Errorf("listing the keys of account %q: %w", args[0], err)
-	}
-	if c.json {
-		return nil
 	}
 	rows := [][]string{{"ID", "NAME", "KEY", "CREATED", "LAST USED", "WORKS UNTIL"}}
 	for _, k := range ks {
@@ -160,22 +128,14 @@ func runKeyRevoke(c *adminClient, args []string) error {
 	if err := c.call(http.MethodDelete, keysPath(args[0], args[1]), nil, &k); err != nil {
 		return fmt.Errorf("revoking key %s of account %q: %w", args[1], args[0], err)
 	}
-	if c.json {
-		return nil
-	}
-	_, err := fmt.Fprintf(c.out, "Revoked %s (%s)\n", k.ID, k.Hint)
-	return err
+	return c.printf("Revoked %s (%s)\n", k.ID, k.Hint)
 }
 
 // graceKeep is the value of --grace with which the old key works until it is revoked.
 const graceKeep = "keep"
 
 func runKeyRegenerate(c *adminClient, args []string) error {
-	text, err := c.flags.GetString("grace")
-	if err != nil {
-		return err
-	}
-	body, says := map[string]int64{}, "works until it is revoked"
+	text, body, says := c.flags.String("grace"), map[string]int64{}, "works until it is revoked"
 	if text != graceKeep {
 		grace, err := time.ParseDuration(text)
 		if err != nil || grace < 0 {
@@ -191,11 +151,7 @@ func runKeyRegenerate(c *adminClient, args []string) error {
 	if err := c.call(http.MethodPost, path, body, &k); err != nil {
 		return fmt.Errorf("regenerating key %s of account %q: %w", args[1], args[0], err)
 	}
-	if c.json {
-		return nil
-	}
-	_, err = fmt.Fprintf(c.out, "Owner key %s (%s)\nThe key is shown this once. The old one, %s, %s.\n", k.Key, k.ID, args[1], says)
-	return err
+	return c.printf("Owner key %s (%s)\nThe key is shown this once. The old one, %s, %s.\n", k.Key, k.ID, args[1], says)
 }
 
 // keysPath returns the path of the key with an id, or of all keys of an account when id is "".
@@ -240,73 +196,58 @@ func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
 		LastUsedAt: k.LastUsedAt}
 }
 
-func listAccounts(s *core.Service, r *http.Request) (any, error) {
+func listAccounts(o *caddymodule.OpenStore, r *http.Request) (any, error) {
 	return viewAll(viewAccount, func(p core.Page) ([]*core.Account, int, error) {
-		return s.Accounts(r.Context(), p)
+		return o.Service.Accounts(r.Context(), p)
 	})
 }
 
-func createAccount(s *core.Service, r *http.Request) (any, error) {
+func createAccount(o *caddymodule.OpenStore, r *http.Request) (any, error) {
 	name, err := nameIn(r)
 	if err != nil {
 		return nil, err
 	}
-	a, _, secret, err := s.CreateAccount(r.Context(), name)
+	a, _, secret, err := o.Service.CreateAccount(r.Context(), name)
 	if err != nil {
 		return nil, err
 	}
 	return accountView{ID: a.ID, Name: a.Name, Key: secret}, nil
 }
 
-func updateAccount(s *core.Service, r *http.Request) (any, error) {
+func updateAccount(s *core.Service, r *http.Request, account string) (any, error) {
 	var body struct {
 		KeyPrefix *string `json:"key_prefix"`
 	}
 	if err := readBody(r, &body, `{"key_prefix": …}`); err != nil {
 		return nil, err
 	}
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	a, err := s.UpdateAccount(r.Context(), account, core.AccountPatch{KeyPrefix: body.KeyPrefix})
 	if err != nil {
-		return nil, err
-	}
-	if a, err = s.UpdateAccount(r.Context(), a.ID, core.AccountPatch{KeyPrefix: body.KeyPrefix}); err != nil {
 		return nil, err
 	}
 	return viewAccount(a), nil
 }
 
-func listOwnerKeys(s *core.Service, r *http.Request) (any, error) {
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
+func listOwnerKeys(s *core.Service, r *http.Request, account string) (any, error) {
 	return viewAll(viewOwnerKey, func(p core.Page) ([]*core.OwnerKey, int, error) {
-		return s.OwnerKeys(r.Context(), a.ID, p)
+		return s.OwnerKeys(r.Context(), account, p)
 	})
 }
 
-func createOwnerKey(s *core.Service, r *http.Request) (any, error) {
+func createOwnerKey(s *core.Service, r *http.Request, account string) (any, error) {
 	name, err := nameIn(r)
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	k, secret, err := s.CreateOwnerKey(r.Context(), a.ID, name)
+	k, secret, err := s.CreateOwnerKey(r.Context(), account, name)
 	if err != nil {
 		return nil, err
 	}
 	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
 }
 
-func revokeOwnerKey(s *core.Service, r *http.Request) (any, error) {
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	k, err := s.RevokeOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"))
+func revokeOwnerKey(s *core.Service, r *http.Request, account string) (any, error) {
+	k, err := s.RevokeOwnerKey(r.Context(), account, r.URL.Query().Get("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +256,7 @@ func revokeOwnerKey(s *core.Service, r *http.Request) (any, error) {
 
 // regenerateOwnerKey creates a key that replaces another. The old key works for grace_seconds
 // more, or until it is revoked when the body has no grace_seconds.
-func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
+func regenerateOwnerKey(s *core.Service, r *http.Request, account string) (any, error) {
 	var body struct {
 		GraceSeconds *int64 `json:"grace_seconds"`
 	}
@@ -329,11 +270,7 @@ func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
 		}
 		grace = time.Duration(min(*s, int64(core.MaxOwnerGrace/time.Second)+1)) * time.Second // one second over the maximum: core refuses it, and the conversion cannot overflow
 	}
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	k, secret, err := s.RegenerateOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"), grace)
+	k, secret, err := s.RegenerateOwnerKey(r.Context(), account, r.URL.Query().Get("id"), grace)
 	if err != nil {
 		return nil, err
 	}

@@ -57,20 +57,32 @@ func (a *AdminAPI) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{Pattern: adminBase, Handler: caddy.AdminHandlerFunc(a.serve)}}
 }
 
-// adminHandler runs an operation on the service. It returns the answer to encode as JSON, or a [stream].
-type adminHandler func(s *core.Service, r *http.Request) (any, error)
+// adminHandler runs an operation on the store of the running config. It returns the answer to encode as JSON, or a [stream].
+type adminHandler func(running *caddymodule.OpenStore, r *http.Request) (any, error)
+
+// ofAccount returns the handler of an operation on the account that the query names. do gets the id of the account.
+func ofAccount(do func(s *core.Service, r *http.Request, account string) (any, error)) adminHandler {
+	return func(running *caddymodule.OpenStore, r *http.Request) (any, error) {
+		a, err := running.Service.AccountByName(r.Context(), r.URL.Query().Get("account"))
+		if err != nil {
+			return nil, err
+		}
+		return do(running.Service, r, a.ID)
+	}
+}
 
 // stream writes the body of an answer.
 type stream func(w io.Writer) error
 
 // adminRoutes maps path and method to the operation.
 var adminRoutes = map[string]map[string]adminHandler{
-	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount, http.MethodPatch: updateAccount},
-	"keys":     {http.MethodGet: listOwnerKeys, http.MethodPost: createOwnerKey, http.MethodDelete: revokeOwnerKey},
+	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount, http.MethodPatch: ofAccount(updateAccount)},
+	"keys": {http.MethodGet: ofAccount(listOwnerKeys), http.MethodPost: ofAccount(createOwnerKey),
+		http.MethodDelete: ofAccount(revokeOwnerKey)},
 
-	"regenerate": {http.MethodPost: regenerateOwnerKey},
+	"regenerate": {http.MethodPost: ofAccount(regenerateOwnerKey)},
 	"sign-in":    {http.MethodPost: makeSignInLink},
-	"usage":      {http.MethodPost: adjustUsage},
+	"usage":      {http.MethodPost: ofAccount(adjustUsage)},
 	"export":     {http.MethodGet: exportArchive},
 	importPath:   {http.MethodPost: importArchive},
 	applyPath:    {http.MethodPost: applyFile},
@@ -87,22 +99,21 @@ func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	service, err := runningService()
-	if err != nil {
-		return err
-	}
-	r.Body = bounded(w, r)
-	answer, err := handle(service, r)
+	running, err := caddymodule.RunningStore()
 	if err != nil {
 		return adminError(err)
 	}
+	r.Body = bounded(w, r)
+	answer, err := handle(running, r)
+	if err != nil {
+		return adminError(err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
 	if write, ok := answer.(stream); ok {
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		w.Header().Set("Cache-Control", "no-store")
 		return write(w)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
 	return json.NewEncoder(w).Encode(answer)
 }
 

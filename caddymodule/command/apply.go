@@ -19,18 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/apply"
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "apply",
-		Usage:     "FILE [--account NAME] [--dry-run] [--prune] [--store <store>] [--json]",
-		Short:     "Makes the plans, users and keys of an account equal to a file",
-		Long:      applyHelp,
-		CobraFunc: applyCommand,
-	})
-}
 
 const applyHelp = `
 Compares an account with a file in YAML or JSON, prints the differences, and stores
@@ -137,11 +128,11 @@ func applyToServer(cmd *cobra.Command, data []byte, o apply.Options, r *apply.Re
 	}
 	c.json = false // printResult prints the answer
 	q := url.Values{"account": {o.Account}, "dry_run": {strconv.FormatBool(o.DryRun)}, "prune": {strconv.FormatBool(o.Prune)}}
-	return c.send(http.MethodPost, applyPath+"?"+q.Encode(), bytes.NewReader(data), r)
+	return c.call(http.MethodPost, applyPath+"?"+q.Encode(), bytes.NewReader(data), r)
 }
 
 // applyFile applies the file in the body.
-func applyFile(s *core.Service, r *http.Request) (any, error) {
+func applyFile(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, caddy.APIError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: fmt.Errorf("the file is larger than %d MiB, or was cut", apply.MaxSize>>20)}
@@ -155,7 +146,7 @@ func applyFile(s *core.Service, r *http.Request) (any, error) {
 			}
 		}
 	}
-	result, err := applyData(r.Context(), s, data, o)
+	result, err := applyData(r.Context(), running.Service, data, o)
 	if _, wrong := errors.AsType[*apply.Problems](err); wrong {
 		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
 	}
@@ -181,9 +172,9 @@ func applyToStore(cmd *cobra.Command, store string, data []byte, o apply.Options
 	if err != nil {
 		return nil, err
 	}
-	err = useStore(cmd, n.flag, n.module, n.spec.tunables, func(s core.Store) error {
+	err = n.use(cmd, n.tunables, func(s core.Store) error {
 		service := core.NewService(s, core.Config{})
-		service.Tune(n.spec.tunables) // the caps of an account
+		service.Tune(n.tunables) // the caps of an account
 		r, err = applyData(ctx, service, data, o)
 		return err
 	})

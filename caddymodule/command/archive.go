@@ -19,26 +19,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
-
-func init() {
-	for _, c := range []caddycmd.Command{
-		{Name: "backup", Usage: "FILE [--store <store>] [--rate <bytes>]", Short: "Writes everything to a file, while the server runs",
-			Long: backupHelp, CobraFunc: backupCommand},
-		{Name: "restore", Usage: "FILE --store <store>", Short: "Fills an empty store from a backup", Long: restoreHelp, CobraFunc: restoreCommand},
-		{Name: "export", Usage: "[FILE] [--account NAME] [--no-history] [--store <store>]", Short: "Writes accounts to a file",
-			Long: exportHelp, CobraFunc: exportCommand},
-		{Name: "import", Usage: "FILE|--csv FILE [--account NAME] [--no-history] [--dry-run] [--store <store>]", Short: "Adds the accounts of a file, or keys from CSV, to a store",
-			Long: importHelp, CobraFunc: importCommand},
-		{Name: "migrate", Usage: "--from <store> --to <store> [--history-retention <30d>]", Short: "Copies everything from one store to another",
-			Long: migrateHelp, CobraFunc: migrateCommand},
-	} {
-		caddycmd.RegisterCommand(c)
-	}
-}
 
 // archiveHelp is the part of the help that the commands for archives share.
 const archiveHelp = `
@@ -51,12 +34,13 @@ as the command reload does. With --store it opens a store that no server uses:
 	                                with its passwords from the environment or files
 `
 
-// archiveFlags adds the flags that the commands for archives share. With admin the command can also speak to a server.
+// archiveFlags adds the flags that the commands for archives share. With admin the command speaks to a server unless --store names a store.
 func archiveFlags(cmd *cobra.Command, admin bool) {
 	flags := cmd.Flags()
 	if admin {
 		flags.String("address", "", "The address of the admin endpoint, if it is not the default")
 		flags.StringP("config", "c", "", "A configuration file to take the address of the admin endpoint from")
+		flags.String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	}
 	flags.StringP("adapter", "a", "", "The config adapter of a configuration file that is neither a Caddyfile nor JSON")
 	flags.Bool("json", false, "Print the summary as JSON")
@@ -73,13 +57,15 @@ func oneFile(what string) cobra.PositionalArgs {
 }
 
 // withSignals makes run the action of a command. SIGINT and SIGTERM cancel its context.
-func withSignals(cmd *cobra.Command, run func(ctx context.Context, t *transfer, args []string) error) {
+func withSignals(cmd *cobra.Command, run func(ctx caddy.Context, t *transfer, args []string) error) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkAccount(cmd); err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		signaled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		ctx, done := caddy.NewContext(caddy.Context{Context: signaled})
+		defer done()
 		flags := caddycmd.Flags{FlagSet: cmd.Flags()}
 		t := &transfer{cmd: cmd, flags: flags, json: flags.Bool("json"), progress: newProgressLine(cmd.ErrOrStderr())}
 		err := run(ctx, t, args)
@@ -104,28 +90,33 @@ func (t *transfer) named(ctx caddy.Context, flag, value string, exists bool) (*n
 	return loadNamed(ctx, flag, value, t.flags.String("adapter"), exists)
 }
 
-// use opens a store that can be exported and imported, see [useStore].
+// use opens a store that can be exported and imported, see [namedStore.use].
 func (t *transfer) use(n *namedStore, fn func(core.Importer) error) error {
-	return useStore(t.cmd, n.flag, n.module, core.DefaultTunables(), func(s core.Store) error {
-		im, ok := s.(core.Importer)
-		if !ok {
-			return fmt.Errorf("%s: this store cannot be copied: want badger or redis", n.flag)
+	return n.use(t.cmd, core.DefaultTunables(), func(s core.Store) error {
+		im, err := importerOf(s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.flag, err)
 		}
 		return fn(im)
 	})
 }
 
-// runningImporter returns the running store as one that can be exported and imported.
-func runningImporter() (*caddymodule.OpenStore, core.Importer, error) {
-	running, err := caddymodule.RunningStore()
+// useStore is use for the store of --store, which must exist.
+func (t *transfer) useStore(ctx caddy.Context, store string, fn func(core.Importer) error) error {
+	n, err := t.named(ctx, "--store", store, true)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	s, ok := running.Store.(core.Importer)
+	return t.use(n, fn)
+}
+
+// importerOf returns a store as one that can be exported and imported.
+func importerOf(s core.Store) (core.Importer, error) {
+	im, ok := s.(core.Importer)
 	if !ok {
-		return nil, nil, errors.New("this store cannot be copied: want badger or redis")
+		return nil, errors.New("this store cannot be copied: want badger or redis")
 	}
-	return running, s, nil
+	return im, nil
 }
 
 // archiveQuery returns the query of a request for an export or import.

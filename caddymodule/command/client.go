@@ -39,10 +39,11 @@ func subcommand(use, short, args, example string, run func(*adminClient, []strin
 	cmd := &cobra.Command{Use: use, Short: short, Example: "  " + example}
 	addAdminFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		if want := strings.Fields(args); len(given) != len(want) {
+		names := strings.Fields(args)
+		if len(given) != len(names) {
 			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
 		}
-		for i, name := range strings.Fields(args) {
+		for i, name := range names {
 			if err := checkArgument(name, given[i]); err != nil {
 				return err
 			}
@@ -95,37 +96,29 @@ type adminClient struct {
 	address string
 	json    bool
 	out     io.Writer
-	flags   interface{ GetString(string) (string, error) }
+	flags   caddycmd.Flags
 }
 
 func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
-	flags := cmd.Flags()
-	address, _ := flags.GetString("address")
-	config, _ := flags.GetString("config")
-	adapter, _ := flags.GetString("adapter")
-	asJSON, _ := flags.GetBool("json")
-	address, err := caddycmd.DetermineAdminAPIAddress(address, nil, config, adapter)
+	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
+	address, err := caddycmd.DetermineAdminAPIAddress(flags.String("address"), nil, flags.String("config"), flags.String("adapter"))
 	if err != nil {
 		return nil, fmt.Errorf("finding the admin endpoint: %w", err)
 	}
-	return &adminClient{address: address, json: asJSON, out: cmd.OutOrStdout(), flags: flags}, nil
+	return &adminClient{address: address, json: flags.Bool("json"), out: cmd.OutOrStdout(), flags: flags}, nil
 }
 
-// call sends a request to the admin endpoint and decodes the response into answer. With --json it also prints the
-// response.
+// call sends a request to the admin endpoint and decodes the response into answer. body is a reader, or encoded as JSON unless it is nil.
+// With --json call also prints the response.
 func (c *adminClient) call(method, path string, body, answer any) error {
-	if body == nil {
-		return c.send(method, path, nil, answer)
+	payload, isReader := body.(io.Reader)
+	if body != nil && !isReader {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		payload = bytes.NewReader(b)
 	}
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	return c.send(method, path, bytes.NewReader(b), answer)
-}
-
-// send is [adminClient.call] with a body as it is.
-func (c *adminClient) send(method, path string, payload io.Reader, answer any) error {
 	resp, err := caddycmd.AdminAPIRequest(c.address, method, adminBase+path, nil, payload)
 	if err != nil {
 		return c.explain(err)
@@ -194,8 +187,20 @@ func lowerFirst(s string) string {
 // lastPart returns the innermost reason of an error's text.
 func lastPart(s string) string { return s[strings.LastIndex(s, ": ")+len(": "):] }
 
-// table prints rows in aligned columns.
+// printf prints a text for people: with --json, the answer of the server is printed instead.
+func (c *adminClient) printf(format string, args ...any) error {
+	if c.json {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.out, format, args...)
+	return err
+}
+
+// table prints rows in aligned columns, for people as printf does.
 func (c *adminClient) table(rows [][]string) error {
+	if c.json {
+		return nil
+	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(w, strings.Join(row, "\t"))

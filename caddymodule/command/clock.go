@@ -7,22 +7,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "clock",
-		Usage:     "accept",
-		Short:     "Accepts a jump of the clock on a running server",
-		Long:      clockHelp,
-		CobraFunc: clockCommand,
-	})
-}
 
 const clockHelp = `
 When the clock of the machine jumps forward by more than 5 minutes, the server
@@ -49,19 +38,10 @@ func runClockAccept(c *adminClient, _ []string) error {
 	if err := c.call(http.MethodPost, "clock/accept", nil, &v); err != nil {
 		return fmt.Errorf("accepting the clock: %w", err)
 	}
-	if c.json {
-		return nil
-	}
-	_, err := fmt.Fprintf(c.out, "Accepted %s, which is %s ahead of the time of before.\n",
-		shownTime(&v.Clock), time.Duration(v.AheadSeconds)*time.Second)
-	return err
+	return c.printf("Accepted %s, which is %s ahead of the time of before.\n", shownTime(&v.Clock), time.Duration(v.AheadSeconds)*time.Second)
 }
 
-func acceptClock(*core.Service, *http.Request) (any, error) {
-	running, err := caddymodule.RunningStore()
-	if err != nil {
-		return nil, err
-	}
+func acceptClock(running *caddymodule.OpenStore, _ *http.Request) (any, error) {
 	s, err := running.Clock.Accept()
 	if errors.Is(err, core.ErrClockNotHeld) {
 		return nil, caddy.APIError{HTTPStatus: http.StatusConflict, Err: err}

@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 const backupHelp = `
@@ -39,10 +39,9 @@ func backupCommand(cmd *cobra.Command) {
 	cmd.Example = `  limitkeeper backup /backup/limitkeeper-$(date +%F).zst
   limitkeeper backup nightly.zst --rate 10MB`
 	archiveFlags(cmd, true)
-	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("rate", "", "The most bytes to write in a second, such as 10MB, before compression")
 	cmd.Args = oneFile("the file to write")
-	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+	withSignals(cmd, func(ctx caddy.Context, t *transfer, args []string) error {
 		return t.export(ctx, args[0], archive.ExportOptions{})
 	})
 }
@@ -51,34 +50,36 @@ func exportCommand(cmd *cobra.Command) {
 	cmd.Example = `  limitkeeper export --account acme acme.ndjson
   limitkeeper export --no-history | grep '^{"plan"'`
 	archiveFlags(cmd, true)
-	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("account", "", "The name of the only account")
 	cmd.Flags().Bool("no-history", false, "Leave the entries of the histories out")
 	cmd.Flags().String("rate", "", "The most bytes to write in a second, such as 10MB, before compression")
 	cmd.Args = cobra.MaximumNArgs(1)
-	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+	withSignals(cmd, func(ctx caddy.Context, t *transfer, args []string) error {
 		return t.export(ctx, append(args, "-")[0], archive.ExportOptions{Account: t.flags.String("account"), NoHistory: t.flags.Bool("no-history")})
 	})
 }
 
 // export writes an archive to a file, or to the standard output for "-".
-func (t *transfer) export(ctx context.Context, name string, o archive.ExportOptions) error {
+func (t *transfer) export(ctx caddy.Context, name string, o archive.ExportOptions) error {
 	limit, err := t.rate()
 	if err != nil {
 		return err
 	}
-	o.Progress = t.progress.show
+	o.Progress, o.Source = t.progress.show, exportSource
 	var counts archive.Counts
 	write := func(w io.Writer) (err error) {
 		if limit != nil {
 			w = &slowWriter{ctx, w, limit}
 		}
-		if store := t.flags.String("store"); store != "" {
-			counts, err = t.exportStore(ctx, store, w, o)
-		} else {
+		store := t.flags.String("store")
+		if store == "" {
 			counts, err = t.exportServer(ctx, w, o)
+			return err
 		}
-		return err
+		return t.useStore(ctx, store, func(s core.Importer) error {
+			counts, err = archive.Export(ctx, s, w, o)
+			return err
+		})
 	}
 	if name == "-" {
 		return write(t.cmd.OutOrStdout())
@@ -93,22 +94,6 @@ func (t *transfer) export(ctx context.Context, name string, o archive.ExportOpti
 		return err
 	}
 	return t.summary(fmt.Sprintf("Wrote %s", name), archive.Report{Records: counts, Events: counts[archive.KindEvent]})
-}
-
-// exportStore exports a store that no server uses.
-func (t *transfer) exportStore(ctx context.Context, store string, w io.Writer, o archive.ExportOptions) (counts archive.Counts, err error) {
-	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
-	defer done()
-	n, err := t.named(cctx, "--store", store, true)
-	if err != nil {
-		return nil, err
-	}
-	o.Source = exportSource
-	err = t.use(n, func(s core.Importer) error {
-		counts, err = archive.Export(ctx, s, w, o)
-		return err
-	})
-	return counts, err
 }
 
 // exportSource is the source in the header of an archive.
@@ -219,8 +204,8 @@ func syncDir(name string) error {
 }
 
 // exportArchive streams an archive of the store.
-func exportArchive(_ *core.Service, r *http.Request) (any, error) {
-	running, s, err := runningImporter()
+func exportArchive(running *caddymodule.OpenStore, r *http.Request) (any, error) {
+	s, err := importerOf(running.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -252,10 +237,10 @@ func (w *begunWriter) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// exportServing exports a store that serves: an embedded store as of one instant.
+// exportServing exports a store that serves, as of one instant if the store can.
 func exportServing(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (err error) {
-	if b, ok := s.(*badgerstore.Store); ok {
-		snapshot, failed := b.Snapshot(ctx)
+	if of, ok := s.(core.SnapshotStore); ok {
+		snapshot, failed := of.Snapshot(ctx)
 		if failed != nil {
 			return fmt.Errorf("a snapshot of the store: %w", failed)
 		}

@@ -11,21 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "health",
-		Usage:     "URL",
-		Short:     "Asks a running server for its health",
-		Long:      healthHelp,
-		CobraFunc: healthCommand,
-	})
-}
 
 const healthHelp = `
 Requests URL and exits with 0 if the answer is 200, otherwise with 1. Use it as

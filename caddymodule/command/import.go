@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
@@ -40,14 +41,13 @@ func importCommand(cmd *cobra.Command) {
   limitkeeper import backup.zst --account acme
   limitkeeper import --csv keys.csv --account acme --dry-run`
 	archiveFlags(cmd, true)
-	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("account", "", "The name of the only account to import, or of the account that gets the keys of --csv")
 	cmd.Flags().String("csv", "", "A CSV file with keys of another system, in place of FILE")
 	cmd.Flags().StringSlice("key-prefix", nil, "With --csv: a prefix of the keys that the file has only by digest, such as acme_")
 	cmd.Flags().Bool("no-history", false, "Leave the entries of the histories out")
 	cmd.Flags().Bool("dry-run", false, "Check the file and the store, and write nothing")
 	cmd.Args = cobra.MaximumNArgs(1)
-	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+	withSignals(cmd, func(ctx caddy.Context, t *transfer, args []string) error {
 		if keys := t.flags.String("csv") != ""; keys == (len(args) == 1) {
 			return errors.New("name either an archive, or with --csv a file of keys")
 		}
@@ -67,7 +67,7 @@ func restoreCommand(cmd *cobra.Command) {
 	archiveFlags(cmd, false)
 	cmd.Flags().String("store", "", "The empty store: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Args = oneFile("the backup to restore")
-	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+	withSignals(cmd, func(ctx caddy.Context, t *transfer, args []string) error {
 		store := t.flags.String("store")
 		if store == "" {
 			return errors.New("--store: name the empty store: badger:<dir>, redis:<address> or config:<file>")
@@ -80,7 +80,7 @@ func restoreCommand(cmd *cobra.Command) {
 const importPath = "import"
 
 // importFile imports a file into a store, or into the store of a running server.
-func (t *transfer) importFile(ctx context.Context, name, store string, o archive.ImportOptions) (err error) {
+func (t *transfer) importFile(ctx caddy.Context, name, store string, o archive.ImportOptions) (err error) {
 	if _, err := os.Stat(name); err != nil {
 		return fmt.Errorf("%s: %s", name, lastPart(err.Error()))
 	}
@@ -107,14 +107,12 @@ func (t *transfer) importFile(ctx context.Context, name, store string, o archive
 }
 
 // importStore imports a file into a store that no server uses.
-func (t *transfer) importStore(ctx context.Context, name, store string, o archive.ImportOptions) (r archive.Report, err error) {
-	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
-	defer done()
-	n, err := t.named(cctx, "--store", store, false)
+func (t *transfer) importStore(ctx caddy.Context, name, store string, o archive.ImportOptions) (r archive.Report, err error) {
+	n, err := t.named(ctx, "--store", store, false)
 	if err != nil {
 		return r, err
 	}
-	o.Retention = n.spec.retention
+	o.Retention = n.retention
 	from := archive.FromArchive(func() (io.ReadCloser, error) { return os.Open(name) })
 	if err := isThere(n.module); err != nil { // the file is checked before the store is created
 		if r, err = archive.CheckArchive(ctx, from, o); err != nil || o.DryRun {
@@ -163,22 +161,26 @@ func (t *transfer) send(ctx context.Context, c *adminClient, name, pass string, 
 		return r, fmt.Errorf("%w: %w", archive.ErrDamaged, err)
 	}
 	defer text.Close()
-	resp, err := t.upload(ctx, c, importPath+"?"+q.Encode(), "application/x-ndjson", text, archive.Progress{Pass: pass})
-	if err != nil {
-		return r, err
-	}
-	defer resp.Body.Close()
-	return r, json.NewDecoder(resp.Body).Decode(&r)
+	err = t.upload(ctx, c, importPath+"?"+q.Encode(), "application/x-ndjson", text, archive.Progress{Pass: pass}, &r)
+	return r, err
 }
 
-// upload sends a file of lines to a running server, and shows the progress. It returns at once when ctx is canceled: the server
+// upload sends a file of lines to a running server, shows the progress, and decodes the answer. It returns at once when ctx is canceled: the server
 // stops when the process has ended, with the lines that it has written.
-func (t *transfer) upload(ctx context.Context, c *adminClient, path, contentType string, file io.Reader, p archive.Progress) (*http.Response, error) {
+func (t *transfer) upload(ctx context.Context, c *adminClient, path, contentType string, file io.Reader, p archive.Progress, answer any) error {
 	body := &countedLines{ctx: ctx, r: file, show: func(n int64) {
 		p.Records = n
 		t.progress.show(p)
 	}}
-	return c.request(ctx, http.MethodPost, path, http.Header{"Content-Type": {contentType}}, body)
+	resp, err := c.request(ctx, http.MethodPost, path, http.Header{"Content-Type": {contentType}}, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", c.address, err)
+	}
+	return nil
 }
 
 // countedLines is a reader that shows how many lines were read.
@@ -201,8 +203,8 @@ func (c *countedLines) Read(p []byte) (int, error) {
 
 // importArchive checks an archive in the body of a request. With the SHA-256 that the check has returned, it writes the
 // archive.
-func importArchive(_ *core.Service, r *http.Request) (any, error) {
-	running, to, err := runningImporter()
+func importArchive(running *caddymodule.OpenStore, r *http.Request) (any, error) {
+	to, err := importerOf(running.Store)
 	if err != nil {
 		return nil, err
 	}

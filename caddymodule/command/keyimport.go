@@ -39,7 +39,7 @@ stay as they are.
 `
 
 // importKeyFile imports the CSV file that the flags of a command name, and prints the report.
-func (t *transfer) importKeyFile(ctx context.Context) error {
+func (t *transfer) importKeyFile(ctx caddy.Context) error {
 	prefixes, err := t.cmd.Flags().GetStringSlice("key-prefix")
 	if err != nil {
 		return err
@@ -68,36 +68,19 @@ type keyFile struct {
 	dryRun        bool
 }
 
-func (i keyFile) open() (io.ReadCloser, error) { return os.Open(i.name) }
-
 // intoStore imports the file into a store that no server uses.
-func (i keyFile) intoStore(ctx context.Context, t *transfer, store string) (r keyimport.Report, err error) {
-	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
-	defer done()
-	n, err := t.named(cctx, "--store", store, true)
-	if err != nil {
-		return r, err
-	}
+func (i keyFile) intoStore(ctx caddy.Context, t *transfer, store string) (r keyimport.Report, err error) {
 	defer limitMemory()()
-	o := keyimport.Options{KeyPrefixes: i.prefixes, Progress: func(pass string, rows int) {
+	o := keyimport.Options{KeyPrefixes: i.prefixes, DryRun: i.dryRun, Progress: func(pass string, rows int) {
 		t.progress.show(archive.Progress{Pass: pass, Account: i.account, Records: int64(rows)})
 	}}
-	err = t.use(n, func(im core.Importer) error {
+	open := func() (io.ReadCloser, error) { return os.Open(i.name) }
+	err = t.useStore(ctx, store, func(im core.Importer) error {
 		s := core.NewService(im, core.Config{})
-		_, account, err := importTarget(ctx, s, im, i.account)
-		if err != nil {
-			return err
+		account, err := importTarget(ctx, s, i.account)
+		if err == nil {
+			r, err = keyimport.Run(ctx, s, im, account, open, o)
 		}
-		if !i.dryRun {
-			r, err = keyimport.Run(ctx, s, im, account, i.open, o)
-			return err
-		}
-		f, err := i.open()
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		r, err = keyimport.Check(ctx, s, im, account, f, o)
 		return err
 	})
 	return r, err
@@ -116,20 +99,16 @@ func limitMemory() (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// importTarget returns the store as an importer, and the id of an account.
-func importTarget(ctx context.Context, s *core.Service, store core.Store, account string) (core.Importer, string, error) {
-	im, ok := store.(core.Importer)
-	if !ok {
-		return nil, "", errors.New("this store takes no import: want badger or redis")
-	}
+// importTarget returns the id of an account.
+func importTarget(ctx context.Context, s *core.Service, account string) (string, error) {
 	a, err := s.AccountByName(ctx, account)
 	if errors.Is(err, core.ErrAccountNotFound) {
-		return nil, "", fmt.Errorf("there is no account %q", account)
+		return "", fmt.Errorf("there is no account %q", account)
 	}
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
-	return im, a.ID, nil
+	return a.ID, nil
 }
 
 // intoServer sends the file to a running server: once to be checked, and once to be written.
@@ -154,14 +133,9 @@ func (i keyFile) send(ctx context.Context, t *transfer, c *adminClient, pass str
 		return r, err
 	}
 	defer f.Close()
-	resp, err := t.upload(ctx, c, importKeysPath+"?"+q.Encode(), "text/csv", f, archive.Progress{Pass: pass, Account: i.account})
-	if err != nil {
-		return r, err
-	}
-	defer resp.Body.Close()
 	var answer keyImportAnswer
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return r, fmt.Errorf("reading the answer of %s: %w", c.address, err)
+	if err := t.upload(ctx, c, importKeysPath+"?"+q.Encode(), "text/csv", f, archive.Progress{Pass: pass, Account: i.account}, &answer); err != nil {
+		return r, err
 	}
 	if answer.Problems != nil {
 		return r, answer.Problems
@@ -180,13 +154,13 @@ type keyImportAnswer struct {
 
 // importKeys imports the CSV in the body of a request. With dry_run it checks the CSV; otherwise it writes the CSV, and
 // the query has the key forms of the check.
-func importKeys(s *core.Service, r *http.Request) (any, error) {
-	running, err := caddymodule.RunningStore()
-	if err != nil {
-		return nil, err
+func importKeys(running *caddymodule.OpenStore, r *http.Request) (any, error) {
+	q, s := r.URL.Query(), running.Service
+	im, ok := running.Store.(core.Importer)
+	if !ok {
+		return nil, badRequest(errors.New("this store takes no import: want badger or redis"))
 	}
-	q := r.URL.Query()
-	im, account, err := importTarget(r.Context(), s, running.Store, q.Get("account"))
+	account, err := importTarget(r.Context(), s, q.Get("account"))
 	if err != nil {
 		return nil, badRequest(err)
 	}

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -35,11 +34,11 @@ func migrateCommand(cmd *cobra.Command) {
 	cmd.Flags().String("to", "", "The empty store to copy to")
 	cmd.Flags().String("history-retention", "", "Maximum age of the copied history, such as 30d")
 	cmd.Args = cobra.NoArgs
-	withSignals(cmd, func(ctx context.Context, t *transfer, _ []string) error { return t.migrate(ctx) })
+	withSignals(cmd, func(ctx caddy.Context, t *transfer, _ []string) error { return t.migrate(ctx) })
 }
 
 // migrate copies one store to another.
-func (t *transfer) migrate(ctx context.Context) error {
+func (t *transfer) migrate(ctx caddy.Context) error {
 	var retention time.Duration
 	if s := t.flags.String("history-retention"); s != "" {
 		var err error
@@ -47,13 +46,11 @@ func (t *transfer) migrate(ctx context.Context) error {
 			return fmt.Errorf("--history-retention: want a duration like 30d, got %q", s)
 		}
 	}
-	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
-	defer done()
-	from, err := t.named(cctx, "--from", t.flags.String("from"), true)
+	from, err := t.named(ctx, "--from", t.flags.String("from"), true)
 	if err != nil {
 		return err
 	}
-	to, err := t.named(cctx, "--to", t.flags.String("to"), false)
+	to, err := t.named(ctx, "--to", t.flags.String("to"), false)
 	if err != nil {
 		return err
 	}
@@ -61,7 +58,7 @@ func (t *transfer) migrate(ctx context.Context) error {
 		return errors.New("--from and --to are the same store")
 	}
 	if retention == 0 {
-		retention = max(from.spec.retention, to.spec.retention)
+		retention = max(from.retention, to.retention)
 	}
 	var report archive.Report
 	err = t.use(from, func(source core.Importer) error {

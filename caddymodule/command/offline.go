@@ -29,80 +29,57 @@ A store is one of
 func offlineCommand(cmd *cobra.Command, run func(cmd *cobra.Command, dir string) error) {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir, done, err := offlineStore(cmd)
+		dir, err := offlineStore(cmd)
 		if err != nil {
 			return err
 		}
-		defer done()
 		return run(cmd, dir)
 	}
 	cmd.Flags().String("store", "", "The embedded store: badger:<dir> or config:<file>")
 	cmd.Flags().StringP("adapter", "a", "", "The config adapter of config:<file>, if the file is neither a Caddyfile nor JSON")
 }
 
-// offlineStore returns the directory of the embedded store that --store names. The store must exist. The caller calls
-// done at the end.
-func offlineStore(cmd *cobra.Command) (dir string, done func(), err error) {
+// offlineStore returns the directory of the embedded store that --store names. The store must exist.
+func offlineStore(cmd *cobra.Command) (dir string, err error) {
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
 	store := flags.String("store")
 	switch kind, rest, _ := strings.Cut(store, ":"); {
 	case store == "":
-		return "", nil, errors.New("--store: say which store: badger:<dir> or config:<file>")
+		return "", errors.New("--store: say which store: badger:<dir> or config:<file>")
 	case rest == "" || kind != "badger" && kind != "config":
-		return "", nil, fmt.Errorf("--store: want an embedded store: badger:<dir> or config:<file>, got %q", store)
-	}
-	spec, err := parseStoreSpec(store, flags.String("adapter"))
-	if err != nil {
-		return "", nil, fmt.Errorf("--store: %w", err)
+		return "", fmt.Errorf("--store: want an embedded store: badger:<dir> or config:<file>, got %q", store)
 	}
 	ctx, done := caddy.NewContext(caddy.Context{Context: context.Background()})
-	m, err := spec.load(ctx)
-	if err == nil {
-		err = isThere(m)
-	}
-	b, embedded := m.(*caddymodule.BadgerStore)
-	if err == nil && !embedded {
-		err = errors.New("want an embedded store: badger:<dir> or a config with one")
-	}
+	defer done()
+	n, err := loadNamed(ctx, "--store", store, flags.String("adapter"), true)
 	if err != nil {
-		done()
-		return "", nil, fmt.Errorf("--store: %w", err)
+		return "", err
 	}
-	return b.Dir, done, nil
+	b, embedded := n.module.(*caddymodule.BadgerStore)
+	if !embedded {
+		return "", errors.New("--store: want an embedded store: badger:<dir> or a config with one")
+	}
+	return b.Dir, nil
 }
 
-// confirmedCommand is [offlineCommand] for a command that changes the store only with --yes. run gets a function that
-// prints the plan, and returns true with --yes.
-func confirmedCommand(cmd *cobra.Command, yesHelp string, run func(cmd *cobra.Command, dir string, confirm func([]string) bool) error) {
+// confirmedCommand is [offlineCommand] for a command that changes the store only with --yes.
+func confirmedCommand(cmd *cobra.Command, yesHelp string, run func(cmd *cobra.Command, dir string, yes bool) error) {
 	offlineCommand(cmd, func(cmd *cobra.Command, dir string) error {
-		yes, err := cmd.Flags().GetBool("yes")
-		if err != nil {
-			return err
-		}
-		refused := false
-		err = run(cmd, dir, func(lines []string) bool {
-			for _, line := range lines {
-				fmt.Fprintln(cmd.OutOrStdout(), line)
-			}
-			refused = !yes
-			return yes
-		})
-		if err == nil && refused {
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing was changed. Run the command again with --yes to do this.")
-		}
-		return err
+		return run(cmd, dir, caddycmd.Flags{FlagSet: cmd.Flags()}.Bool("yes"))
 	})
 	cmd.Flags().Bool("yes", false, yesHelp)
 }
 
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "check",
-		Usage:     "--store <store>",
-		Short:     "Verifies every file of a stopped embedded store",
-		Long:      checkHelp,
-		CobraFunc: checkCommand,
-	})
+// confirm prints the plan of a command, and returns whether to go on: with --yes.
+func confirm(cmd *cobra.Command, plan []string, yes bool) bool {
+	out := cmd.OutOrStdout()
+	for _, line := range plan {
+		fmt.Fprintln(out, line)
+	}
+	if !yes {
+		fmt.Fprintln(out, "Nothing was changed. Run the command again with --yes to do this.")
+	}
+	return yes
 }
 
 const checkHelp = `
@@ -134,16 +111,6 @@ func runCheck(cmd *cobra.Command, dir string) error {
 	return err
 }
 
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "rebuild",
-		Usage:     "--store <store> [--yes]",
-		Short:     "Replaces a damaged database with a new one from the checkpoint copy and the event log",
-		Long:      rebuildHelp,
-		CobraFunc: rebuildCommand,
-	})
-}
-
 const rebuildHelp = `
 Writes a new database (tables, MANIFEST) for an embedded store, and then verifies the
 store as check does. The new database is the copy that the last scrub has written,
@@ -163,14 +130,10 @@ func rebuildCommand(cmd *cobra.Command) {
 	confirmedCommand(cmd, "Replace the database", runRebuild)
 }
 
-func runRebuild(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
-	yes := false
+func runRebuild(cmd *cobra.Command, dir string, yes bool) error {
 	aside, err := badgerstore.Rebuild(dir, badgerstore.RebuildOptions{
 		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
-		Confirm: func(lines []string) bool {
-			yes = confirm(lines)
-			return yes
-		},
+		Confirm:  func(plan []string) bool { return confirm(cmd, plan, yes) },
 	})
 	if err != nil || !yes {
 		return err
@@ -181,16 +144,6 @@ func runRebuild(cmd *cobra.Command, dir string, confirm func([]string) bool) err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), "The old database is in", aside)
 	return checkRepaired(cmd, dir, "The database is rebuilt. Delete the old database when all is well.")
-}
-
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "repair",
-		Usage:     "--store <store> [--yes]",
-		Short:     "Sets the damaged part of an event log aside, so that the store opens again",
-		Long:      repairHelp,
-		CobraFunc: repairCommand,
-	})
 }
 
 const repairHelp = `
@@ -212,17 +165,18 @@ func repairCommand(cmd *cobra.Command) {
 	confirmedCommand(cmd, "Set the damaged part aside", runRepair)
 }
 
-func runRepair(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
-	damaged, yes := false, false
-	names, err := badgerstore.Repair(dir, func(lines []string) bool {
-		damaged, yes = true, confirm(lines)
-		return yes
+func runRepair(cmd *cobra.Command, dir string, yes bool) error {
+	damaged := false
+	names, err := badgerstore.Repair(dir, func(plan []string) bool {
+		damaged = true
+		return confirm(cmd, plan, yes)
 	})
 	for _, name := range names {
 		fmt.Fprintln(cmd.OutOrStdout(), "Set aside as", name)
 	}
 	if err == nil && !damaged {
-		fmt.Fprintln(cmd.OutOrStdout(), "The event log is whole: there is nothing to repair.")
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "The event log is whole: there is nothing to repair.")
+		return err
 	}
 	if err != nil || !yes {
 		return err

@@ -20,16 +20,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "protect",
-		Usage:     "[--to <host:port>] [--from <:8443>] [--api <:8444>] [--data <dir>] [--demo] [--trust]",
-		Short:     "Protects an upstream with usage limits, without a config",
-		Long:      protectHelp,
-		CobraFunc: protectCommand,
-	})
-}
-
 const protectHelp = `
 Runs a gateway at --from in front of the upstream at --to, and the REST API and
 the dashboard at --api, both over HTTPS with certificates of an internal CA. Clients trust
@@ -147,7 +137,7 @@ func (p *protection) run(out io.Writer) error {
 		p.to = up
 	}
 	caddy.TrapSignals()
-	if err := caddy.Run(p.config()); err != nil {
+	if err := caddy.Load(p.config(), true); err != nil {
 		_, reason, _ := strings.Cut(err.Error(), appName+" app module: start: ") // the part before is the module path
 		return errors.New(cmp.Or(reason, err.Error()))
 	}
@@ -286,11 +276,7 @@ func (a endpointAddress) listen() string {
 
 // url returns the URL for a client on this machine.
 func (a endpointAddress) url() string {
-	host := a.host
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return "https://" + strings.TrimSuffix(net.JoinHostPort(host, a.port), ":443")
+	return originOf(localHost(a.host), a.port)
 }
 
 // shellQuote quotes s for a POSIX shell.

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,15 +14,11 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
-	"github.com/caddyserver/caddy/v2/modules/caddypki"
-	"github.com/caddyserver/caddy/v2/modules/caddytls"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/caddymodule"
@@ -54,14 +52,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 // startSummary is the information that the command protect prints after the start.
 type startSummary struct {
-	account   string
 	ownerKey  string // "" unless it was just created
 	demoKey   string // "" without a demo
 	inventory string // what an earlier start left in the store, "" on the first start
 	signIn    string // the path of a sign-in link
 }
 
-// setUp waits until HTTPS works, creates the account, and the demo if requested, and prints the
+// setUp waits until HTTPS works, creates the account unless it exists, and the demo if requested, and prints the
 // summary.
 func (p *protection) setUp(out io.Writer) error {
 	service, err := runningService()
@@ -72,106 +69,71 @@ func (p *protection) setUp(out io.Writer) error {
 	if err := p.waitReady(); err != nil { // before creating a key that an error would hide
 		return err
 	}
-	g, account, err := p.prepare(ctx, service)
+	var g startSummary
+	a, err := service.AccountByName(ctx, caddymodule.DefaultAccount)
+	if err == nil {
+		g.inventory, err = inventory(ctx, service, a.ID)
+	} else if errors.Is(err, core.ErrAccountNotFound) {
+		a, _, g.ownerKey, err = service.CreateAccount(ctx, caddymodule.DefaultAccount)
+	}
 	if err != nil {
 		return err
 	}
 	if p.demo {
-		if g.demoKey, err = makeDemo(ctx, service, account); err != nil {
+		if g.demoKey, err = makeDemo(ctx, service, a.ID); err != nil {
 			return fmt.Errorf("creating the demo's user, plan and key: %w", err)
 		}
 	}
-	_, secret, _, err := service.NewSignInLink(ctx, g.account)
+	_, secret, _, err := service.NewSignInLink(ctx, a.Name)
 	if err != nil {
 		return fmt.Errorf("creating the sign-in link of the dashboard: %w", err)
 	}
 	g.signIn = signInPath(secret)
-	return p.print(out, g)
-}
-
-// prepare creates the account unless it exists.
-func (p *protection) prepare(ctx context.Context, s *core.Service) (*startSummary, string, error) {
-	g := &startSummary{account: caddymodule.DefaultAccount}
-	a, err := s.AccountByName(ctx, caddymodule.DefaultAccount)
-	if errors.Is(err, core.ErrAccountNotFound) {
-		a, _, g.ownerKey, err = s.CreateAccount(ctx, caddymodule.DefaultAccount)
-		if err != nil {
-			return nil, "", err
-		}
-		return g, a.ID, nil
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	g.inventory, err = inventory(ctx, s, a.ID)
-	return g, a.ID, err
+	return p.print(out, &g)
 }
 
 // inventory counts the plans, users and keys of an account.
 func inventory(ctx context.Context, s *core.Service, account string) (string, error) {
 	one := core.Page{Number: 1, Size: 1}
-	_, plans, err := s.Plans(ctx, account, one)
-	if err != nil {
-		return "", err
-	}
-	_, users, err := s.Users(ctx, account, core.UserFilter{}, one)
-	if err != nil {
-		return "", err
-	}
-	_, keys, err := s.Keys(ctx, account, core.KeyFilter{}, one)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("plans: %d, users: %d, keys: %d", plans, users, keys), nil
+	_, plans, errPlans := s.Plans(ctx, account, one)
+	_, users, errUsers := s.Users(ctx, account, core.UserFilter{}, one)
+	_, keys, errKeys := s.Keys(ctx, account, core.KeyFilter{}, one)
+	return fmt.Sprintf("plans: %d, users: %d, keys: %d", plans, users, keys), cmp.Or(errPlans, errUsers, errKeys)
 }
 
 // makeDemo creates the plan and the user of the demo unless they exist, and a new key.
 func makeDemo(ctx context.Context, s *core.Service, account string) (secret string, err error) {
-	plan, err := demoPlanID(ctx, s, account)
+	first := core.Page{Number: 1, Size: core.MaxPageSize}
+	plans, _, err := s.Plans(ctx, account, first)
 	if err != nil {
 		return "", err
 	}
-	user, err := demoUserID(ctx, s, account)
+	plan, err := findOrCreate(plans, func(p *core.Plan) bool { return p.Name == demoPlan && !p.Inactive }, func() (*core.Plan, error) {
+		return s.CreatePlan(ctx, account, core.PlanPatch{Name: new(demoPlan), Limit: core.Some(int64(demoLimit)), Period: new(core.Day.String())})
+	})
 	if err != nil {
 		return "", err
 	}
-	_, secret, err = s.CreateKey(ctx, account, core.KeyPatch{Name: new(demoKey), UserID: &user, PlanID: core.Some(plan)})
+	users, _, err := s.Users(ctx, account, core.UserFilter{}, first)
+	if err != nil {
+		return "", err
+	}
+	user, err := findOrCreate(users, func(u *core.User) bool { return u.Name == demoUser && !u.Disabled }, func() (*core.User, error) {
+		return s.CreateUser(ctx, account, core.UserPatch{Name: new(demoUser)})
+	})
+	if err != nil {
+		return "", err
+	}
+	_, secret, err = s.CreateKey(ctx, account, core.KeyPatch{Name: new(demoKey), UserID: &user.ID, PlanID: core.Some(plan.ID)})
 	return secret, err
 }
 
-func demoPlanID(ctx context.Context, s *core.Service, account string) (string, error) {
-	plans, _, err := s.Plans(ctx, account, core.Page{Number: 1, Size: core.MaxPageSize})
-	if err != nil {
-		return "", err
+// findOrCreate returns the first item of a list for which is returns true, or else a new item.
+func findOrCreate[T any](list []T, is func(T) bool, create func() (T, error)) (T, error) {
+	if i := slices.IndexFunc(list, is); i >= 0 {
+		return list[i], nil
 	}
-	for _, pl := range plans {
-		if pl.Name == demoPlan && !pl.Inactive {
-			return pl.ID, nil
-		}
-	}
-	pl, err := s.CreatePlan(ctx, account, core.PlanPatch{
-		Name: new(demoPlan), Limit: core.Some(int64(demoLimit)), Period: new(core.Day.String())})
-	if err != nil {
-		return "", err
-	}
-	return pl.ID, nil
-}
-
-func demoUserID(ctx context.Context, s *core.Service, account string) (int64, error) {
-	users, _, err := s.Users(ctx, account, core.UserFilter{}, core.Page{Number: 1, Size: core.MaxPageSize})
-	if err != nil {
-		return 0, err
-	}
-	for _, u := range users {
-		if u.Name == demoUser && !u.Disabled {
-			return u.ID, nil
-		}
-	}
-	u, err := s.CreateUser(ctx, account, core.UserPatch{Name: new(demoUser)})
-	if err != nil {
-		return 0, err
-	}
-	return u.ID, nil
+	return create()
 }
 
 // readyTimeout is the maximum wait for the first certificates.
@@ -199,10 +161,7 @@ func (p *protection) answers() error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	for _, a := range []endpointAddress{p.from, p.api} {
-		host := a.host
-		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			host = "localhost"
-		}
+		host := localHost(a.host)
 		dial := host
 		if a.listen() == ":"+a.port {
 			dial = "localhost"
@@ -218,41 +177,39 @@ func (p *protection) answers() error {
 
 // print prints the summary and commands to try.
 func (p *protection) print(out io.Writer, g *startSummary) error {
-	w := &lineWriter{w: out}
-	w.line("Limitkeeper protects %s", p.to.dial)
-	w.line("")
-	w.line("  Gateway    %s", p.from.url())
-	w.line("  REST API   %s%s", p.api.url(), caddymodule.APIBase)
-	w.line("  Dashboard  %s%s", p.api.url(), g.signIn)
-	w.line("  CA file    %s", p.caFile())
-	w.line("  Data       %s", p.storeDir())
-	w.line("  Account    %s", g.account)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `Limitkeeper protects %s
+
+  Gateway    %s
+  REST API   %s%s
+  Dashboard  %s%s
+  CA file    %s
+  Data       %s
+  Account    %s
+`, p.to.dial, p.from.url(), p.api.url(), caddymodule.APIBase, p.api.url(), g.signIn, p.caFile(), p.storeDir(), caddymodule.DefaultAccount)
 	if g.ownerKey != "" {
-		w.line("  Owner key  %s", g.ownerKey)
-		w.line("")
-		w.line("The owner's key opens the REST API. It is shown this once: keep it. The link to the")
-		w.line("dashboard signs in once, within 10 minutes.")
+		fmt.Fprintf(&b, `  Owner key  %s
+
+The owner's key opens the REST API. It is shown this once: keep it. The link to the
+dashboard signs in once, within 10 minutes.
+`, g.ownerKey)
 	} else {
-		w.line("")
-		w.line("Found from an earlier start: %s.", g.inventory)
-		w.line("Of keys only digests are kept, so they cannot be shown again. For another owner's key:")
-		w.line("  limitkeeper account key create %s%s", g.account, p.adminFlag())
+		fmt.Fprintf(&b, `
+Found from an earlier start: %s.
+Of keys only digests are kept, so they cannot be shown again. For another owner's key:
+  limitkeeper account key create %s%s
+`, g.inventory, caddymodule.DefaultAccount, p.adminFlag())
 	}
-	w.line("")
 	if p.temporary {
-		w.line("The data is in a temporary directory, which is removed when the demo ends. To keep it,")
-		w.line("name a directory with --data.")
-		w.line("")
+		b.WriteString(`
+The data is in a temporary directory, which is removed when the demo ends. To keep it,
+name a directory with --data.
+`)
 	}
 	intro, lines := p.tryLines(g)
-	w.line("%s", intro)
-	w.line("")
-	for _, l := range lines {
-		w.line("  %s", l)
-	}
-	w.line("")
-	w.line("Press Ctrl-C to stop.")
-	return w.err
+	fmt.Fprintf(&b, "\n%s\n\n  %s\n\nPress Ctrl-C to stop.\n", intro, strings.Join(lines, "\n  "))
+	_, err := out.Write(b.Bytes())
+	return err
 }
 
 func (p *protection) adminFlag() string {
@@ -287,107 +244,70 @@ func (p *protection) tryLines(g *startSummary) (intro string, lines []string) {
 	return "Try it. Without a key it is refused with 401.", []string{fmt.Sprintf("%s -i %s/", curl, p.from.url())}
 }
 
-// lineWriter writes lines and remembers the first error.
-type lineWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (w *lineWriter) line(format string, args ...any) {
-	if w.err == nil {
-		_, w.err = fmt.Fprintf(w.w, format+"\n", args...)
-	}
-}
-
 // protectGrace is the maximum time for requests in progress when the process stops.
 const protectGrace = 10 * time.Second
 
-// config returns the Caddy config of the command protect.
-func (p *protection) config() *caddy.Config {
-	cfg := &caddy.Config{
-		Admin: &caddy.AdminConfig{Listen: p.admin, Config: &caddy.ConfigSettings{Persist: new(bool)}},
-		Logging: &caddy.Logging{Logs: map[string]*caddy.CustomLog{
-			caddy.DefaultLoggerName: {
-				BaseLog: caddy.BaseLog{Level: "WARN", EncoderRaw: json.RawMessage(`{"format": "limitkeeper"}`)},
-				// it warns that the CA is not installed, which is intended
-				Exclude: []string{"pki.ca.local"},
+// object is an object in a config of Caddy.
+type object = map[string]any
+
+// config returns the Caddy config of the command protect. "/" of the API server redirects to the dashboard.
+func (p *protection) config() []byte {
+	toDashboard := object{
+		"match":    []object{{"path": []string{"/"}}},
+		"handle":   []object{{"handler": "static_response", "status_code": "302", "headers": http.Header{"Location": {dashboard.Base}}}},
+		"terminal": true,
+	}
+	config := object{
+		"admin": object{"listen": p.admin, "config": object{"persist": false}},
+		"logging": object{"logs": object{caddy.DefaultLoggerName: object{
+			"level":   "WARN",
+			"encoder": object{"format": "limitkeeper"},
+			"exclude": []string{"pki.ca.local"}, // it warns that the CA is not installed, which is intended
+		}}},
+		"apps": object{
+			appName: object{"store": object{"module": "badger", "dir": p.storeDir()}},
+			"http": object{
+				"grace_period": protectGrace,
+				"servers": object{
+					"gateway": httpsServer(p.from, handle(object{"handler": appName}, p.proxy())),
+					"api":     httpsServer(p.api, toDashboard, handle(object{"handler": "limitkeeper_api"}, object{"handler": "static_response", "status_code": "404"})),
+				},
 			},
-		}},
-		AppsRaw: caddy.ModuleMap{
-			appName: caddyconfig.JSON(&caddymodule.App{StoreRaw: caddyconfig.JSONModuleObject(
-				&caddymodule.BadgerStore{Dir: p.storeDir()}, "module", "badger", nil)}, nil),
-			"http": caddyconfig.JSON(p.httpApp(), nil),
-			"tls":  caddyconfig.JSON(p.tlsApp(), nil),
-			"pki":  caddyconfig.JSON(caddypki.PKI{CAs: map[string]*caddypki.CA{"local": {InstallTrust: &p.trust}}}, nil),
+			"tls": object{ // with certificates of the internal CA
+				"certificates": object{"automate": p.certNames()},
+				"automation":   object{"policies": []object{{"subjects": p.certNames(), "issuers": []object{{"module": "internal"}}}}},
+			},
+			"pki": object{"certificate_authorities": object{"local": object{"install_trust": p.trust}}},
 		},
 	}
 	if p.data != "" {
-		cfg.StorageRaw = caddyconfig.JSON(map[string]string{"module": "file_system", "root": p.data}, nil)
+		config["storage"] = object{"module": "file_system", "root": p.data}
 	}
-	return cfg
+	return caddyconfig.JSON(config, nil)
 }
 
-func (p *protection) httpApp() *caddyhttp.App {
-	return &caddyhttp.App{
-		GracePeriod: caddy.Duration(protectGrace),
-		Servers: map[string]*caddyhttp.Server{
-			"gateway": p.server(p.from, handlerJSON(new(caddymodule.Gateway)), handlerJSON(p.proxy())),
-			"api":     p.apiServer(),
-		},
-	}
-}
-
-// apiServer returns the server of the REST API and the dashboard. "/" redirects to the dashboard.
-func (p *protection) apiServer() *caddyhttp.Server {
-	s := p.server(p.api, handlerJSON(new(caddymodule.API)), handlerJSON(&caddyhttp.StaticResponse{StatusCode: "404"}))
-	root := caddyhttp.Route{
-		MatcherSetsRaw: caddyhttp.RawMatcherSets{{"path": caddyconfig.JSON(caddyhttp.MatchPath{"/"}, nil)}},
-		HandlersRaw: []json.RawMessage{handlerJSON(&caddyhttp.StaticResponse{
-			StatusCode: "302", Headers: http.Header{"Location": {dashboard.Base}}})},
-		Terminal: true,
-	}
-	s.Routes = append(caddyhttp.RouteList{root}, s.Routes...)
-	return s
-}
-
-// handlerJSON returns the JSON of a handler in a route.
-func handlerJSON(h caddy.Module) json.RawMessage {
-	return caddyconfig.JSONModuleObject(h, "handler", h.CaddyModule().ID.Name(), nil)
-}
-
-// server returns an HTTPS server that runs the handlers on every request.
-func (p *protection) server(at endpointAddress, handlers ...json.RawMessage) *caddyhttp.Server {
-	return &caddyhttp.Server{
-		Listen:    []string{at.listen()},
-		Protocols: []string{"h1", "h2"},
-		Routes:    caddyhttp.RouteList{{HandlersRaw: handlers}},
-		AutoHTTPS: &caddyhttp.AutoHTTPSConfig{Disabled: true},
+// httpsServer returns an HTTPS server with routes.
+func httpsServer(at endpointAddress, routes ...object) object {
+	return object{
+		"listen":          []string{at.listen()},
+		"protocols":       []string{"h1", "h2"},
+		"routes":          routes,
+		"automatic_https": object{"disable": true},
 		// clients without SNI, or with an unknown host name, get the certificate of localhost
-		TLSConnPolicies: caddytls.ConnectionPolicies{{DefaultSNI: "localhost", FallbackSNI: "localhost"}},
+		"tls_connection_policies": []object{{"default_sni": "localhost", "fallback_sni": "localhost"}},
 	}
 }
 
-func (p *protection) proxy() *reverseproxy.Handler {
-	h := &reverseproxy.Handler{Upstreams: reverseproxy.UpstreamPool{{Dial: p.to.dial}}}
+// handle returns a route that runs handlers on every request.
+func handle(handlers ...object) object { return object{"handle": handlers} }
+
+func (p *protection) proxy() object {
+	h := object{"handler": "reverse_proxy", "upstreams": []object{{"dial": p.to.dial}}}
 	if p.to.tls {
-		h.TransportRaw = caddyconfig.JSONModuleObject(
-			reverseproxy.HTTPTransport{TLS: new(reverseproxy.TLSConfig)}, "protocol", "http", nil)
-		h.Headers = &headers.Handler{Request: &headers.HeaderOps{
-			Set: map[string][]string{"Host": {"{http.reverse_proxy.upstream.hostport}"}}}}
+		h["transport"] = object{"protocol": "http", "tls": object{}}
+		h["headers"] = object{"request": object{"set": http.Header{"Host": {"{http.reverse_proxy.upstream.hostport}"}}}}
 	}
 	return h
-}
-
-// tlsApp returns the TLS app with certificates of the internal CA.
-func (p *protection) tlsApp() *caddytls.TLS {
-	names := p.certNames()
-	return &caddytls.TLS{
-		CertificatesRaw: caddy.ModuleMap{"automate": caddyconfig.JSON(names, nil)},
-		Automation: &caddytls.AutomationConfig{Policies: []*caddytls.AutomationPolicy{{
-			SubjectsRaw: names,
-			IssuersRaw:  []json.RawMessage{json.RawMessage(`{"module": "internal"}`)},
-		}}},
-	}
 }
 
 // certNames returns the names of the certificates: localhost, 127.0.0.1, ::1, and the hosts in --from

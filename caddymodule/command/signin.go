@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 )
 
 func signInCommand() *cobra.Command {
@@ -49,11 +50,7 @@ func runSignIn(c *adminClient, args []string) error {
 // dashboardOrigin returns the origin of the dashboard from --url, or else from the running
 // config.
 func (c *adminClient) dashboardOrigin() (string, error) {
-	given, err := c.flags.GetString("url")
-	if err != nil {
-		return "", err
-	}
-	if given != "" {
+	if given := c.flags.String("url"); given != "" {
 		u, err := url.Parse(given)
 		if err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 			return "", fmt.Errorf("--url: want an address like https://api.example.com, got %q", given)
@@ -76,36 +73,17 @@ func (c *adminClient) dashboardOrigin() (string, error) {
 	return origins[0], nil
 }
 
-// The parts of the config of Caddy's HTTP app that locate a handler.
-type (
-	httpConfig struct {
-		HTTPPort int `json:"http_port"`
-		Servers  map[string]struct {
-			Listen []string          `json:"listen"`
-			Routes []routeConfig     `json:"routes"`
-			TLS    []json.RawMessage `json:"tls_connection_policies"`
-			Auto   struct {
-				Disable bool     `json:"disable"`
-				Skip    []string `json:"skip"`
-			} `json:"automatic_https"`
-		} `json:"servers"`
-	}
-	routeConfig struct {
-		Match []struct {
-			Host []string `json:"host"`
-		} `json:"match"`
-		Handle []struct {
-			Handler   string        `json:"handler"`
-			Dashboard *bool         `json:"dashboard"`
-			Routes    []routeConfig `json:"routes"`
-		} `json:"handle"`
-	}
-)
+// handlerConfig has the members of a handler that locate the dashboard.
+type handlerConfig struct {
+	Handler   string              `json:"handler"`
+	Dashboard *bool               `json:"dashboard"`
+	Routes    caddyhttp.RouteList `json:"routes"`
+}
 
 // dashboardOrigins returns the origins of the dashboard in a config of the HTTP app, those with a
 // host name first.
 func dashboardOrigins(config []byte) []string {
-	var app httpConfig
+	var app caddyhttp.App
 	if json.Unmarshal(config, &app) != nil {
 		return nil
 	}
@@ -114,25 +92,24 @@ func dashboardOrigins(config []byte) []string {
 	}
 	var named, local []string
 	for _, server := range app.Servers {
-		hosts, ok := dashboardHosts(server.Routes, []string{""})
-		if !ok {
-			continue
-		}
+		hosts := dashboardHosts(server.Routes, []string{""})
+		auto := cmp.Or(server.AutoHTTPS, new(caddyhttp.AutoHTTPSConfig))
 		plain := func(host string) bool { // Caddy enables HTTPS automatically for host names only
-			return len(server.TLS) == 0 && (host == "" || server.Auto.Disable || slices.Contains(server.Auto.Skip, host))
+			return len(server.TLSConnPolicies) == 0 && (host == "" || auto.Disabled || slices.Contains(auto.Skip, host))
 		}
 		for _, listen := range server.Listen {
 			a, err := caddy.ParseNetworkAddress(listen)
 			if err != nil || a.IsUnixNetwork() || int(a.StartPort) == app.HTTPPort {
 				continue
 			}
+			port := fmt.Sprint(a.StartPort)
 			for _, host := range hosts {
 				switch {
 				case plain(host):
 				case host == "":
-					local = append(local, originOf(localHost(a.Host), a.StartPort))
+					local = append(local, originOf(localHost(a.Host), port))
 				default:
-					named = append(named, originOf(host, a.StartPort))
+					named = append(named, originOf(host, port))
 				}
 			}
 		}
@@ -142,26 +119,27 @@ func dashboardOrigins(config []byte) []string {
 	return append(named, local...)
 }
 
-// dashboardHosts returns the hosts for which routes serve the dashboard, "" for any host, and
-// whether any route does. around are the hosts of the enclosing route.
-func dashboardHosts(routes []routeConfig, around []string) (hosts []string, ok bool) {
+// dashboardHosts returns the hosts for which routes serve the dashboard, "" for any host. around are the hosts of the
+// enclosing route.
+func dashboardHosts(routes caddyhttp.RouteList, around []string) (hosts []string) {
 	for _, rt := range routes {
 		names := around
-		for _, m := range rt.Match {
-			if len(m.Host) > 0 {
-				names = m.Host
+		for _, m := range rt.MatcherSetsRaw {
+			var matched []string
+			if json.Unmarshal(m["host"], &matched) == nil {
+				names = matched
 			}
 		}
-		for _, h := range rt.Handle {
+		for _, raw := range rt.HandlersRaw {
+			var h handlerConfig
+			_ = json.Unmarshal(raw, &h) // another handler may have a member routes of another type
 			if h.Handler == "limitkeeper_api" && (h.Dashboard == nil || *h.Dashboard) {
-				hosts, ok = append(hosts, hostNames(names)...), true
+				hosts = append(hosts, hostNames(names)...)
 			}
-			if inner, has := dashboardHosts(h.Routes, names); has {
-				hosts, ok = append(hosts, inner...), true
-			}
+			hosts = append(hosts, dashboardHosts(h.Routes, names)...)
 		}
 	}
-	return hosts, ok
+	return hosts
 }
 
 // hostNames returns the names without host patterns and placeholders.
@@ -177,14 +155,8 @@ func localHost(host string) string {
 	return host
 }
 
-func originOf(host string, port uint) string {
-	if port == 443 {
-		if strings.Contains(host, ":") {
-			host = "[" + host + "]"
-		}
-		return "https://" + host
-	}
-	return "https://" + net.JoinHostPort(host, fmt.Sprint(port))
+func originOf(host, port string) string {
+	return "https://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":443")
 }
 
 // signInView is a sign-in link as the admin API and the commands show it.
@@ -194,8 +166,8 @@ type signInView struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-func makeSignInLink(s *core.Service, r *http.Request) (any, error) {
-	a, secret, expires, err := s.NewSignInLink(r.Context(), r.URL.Query().Get("account"))
+func makeSignInLink(running *caddymodule.OpenStore, r *http.Request) (any, error) {
+	a, secret, expires, err := running.Service.NewSignInLink(r.Context(), r.URL.Query().Get("account"))
 	if err != nil {
 		return nil, err
 	}

@@ -80,11 +80,6 @@ func configuredStore(file, adapter string) (*storeSpec, error) {
 	return &storeSpec{app.StoreRaw, time.Duration(app.HistoryRetention), tunables}, nil
 }
 
-// load loads the module of the store, without opening the store.
-func (s *storeSpec) load(ctx caddy.Context) (caddymodule.StoreModule, error) {
-	return caddymodule.LoadStore(ctx, s.raw)
-}
-
 // isThere returns an error if a store to read does not exist. Opening an embedded store would
 // create it.
 func isThere(m caddymodule.StoreModule) error {
@@ -105,16 +100,16 @@ func isThere(m caddymodule.StoreModule) error {
 
 // namedStore is a store that a flag names.
 type namedStore struct {
+	*storeSpec
 	flag   string
-	spec   *storeSpec
 	module caddymodule.StoreModule
 }
 
 // loadNamed loads the module of the store that a flag names, without opening the store. With exists the store must exist.
 func loadNamed(ctx caddy.Context, flag, value, adapter string, exists bool) (n *namedStore, err error) {
 	n = &namedStore{flag: flag}
-	if n.spec, err = parseStoreSpec(value, adapter); err == nil {
-		if n.module, err = n.spec.load(ctx); err == nil && exists {
+	if n.storeSpec, err = parseStoreSpec(value, adapter); err == nil {
+		if n.module, err = caddymodule.LoadStore(ctx, n.raw); err == nil && exists {
 			err = isThere(n.module)
 		}
 	}
@@ -124,17 +119,17 @@ func loadNamed(ctx caddy.Context, flag, value, adapter string, exists bool) (n *
 	return n, nil
 }
 
-// useStore opens a store that no server uses, calls fn and closes the store. What fn has written is durable only if useStore
+// use opens the store, which no server uses, calls fn and closes the store. What fn has written is durable only if use
 // returns nil. Errors of the store begin with the flag that names the store.
-func useStore(cmd *cobra.Command, flag string, m caddymodule.StoreModule, t core.Tunables, fn func(core.Store) error) (err error) {
+func (n *namedStore) use(cmd *cobra.Command, t core.Tunables, fn func(core.Store) error) (err error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s, err := m.Open(log, t, nil)
+	s, err := n.module.Open(log, t, nil)
 	if err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
+		return fmt.Errorf("%s: %w", n.flag, err)
 	}
 	defer func() {
 		if closed := s.Close(); closed != nil {
-			err = errors.Join(err, fmt.Errorf("%s: closing the store: %w", flag, closed))
+			err = errors.Join(err, fmt.Errorf("%s: closing the store: %w", n.flag, closed))
 		}
 	}()
 	return fn(s)

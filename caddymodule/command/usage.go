@@ -16,16 +16,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "usage",
-		Usage:     "adjust",
-		Short:     "Adjusts the usage of a key or user on a running server",
-		Long:      usageHelp,
-		CobraFunc: usageCommand,
-	})
-}
-
 const usageHelp = `
 Changes the usage of a key or of a user by hand. The change applies to the next
 request. The history shows the reason.
@@ -94,7 +84,7 @@ func viewLimitUsages(list []core.LimitUsage) []limitView {
 }
 
 func runUsageAdjust(c *adminClient, args []string) error {
-	body, err := adjustFlags(c)
+	body, err := adjustFlags(c.flags)
 	if err != nil {
 		return err
 	}
@@ -103,18 +93,15 @@ func runUsageAdjust(c *adminClient, args []string) error {
 	if err := c.call(http.MethodPost, "usage?"+q.Encode(), body, &v); err != nil {
 		return fmt.Errorf("adjusting the usage of %q: %w", args[1], err)
 	}
-	if c.json {
-		return nil
-	}
+	notes := ""
 	if v.Repeated {
-		if _, err := fmt.Fprintln(c.out, "The request id belongs to an earlier adjustment: nothing has changed."); err != nil {
-			return err
-		}
+		notes = "The request id belongs to an earlier adjustment: nothing has changed.\n"
 	}
 	if v.Note != "" {
-		if _, err := fmt.Fprintln(c.out, v.Note); err != nil {
-			return err
-		}
+		notes += v.Note + "\n"
+	}
+	if err := c.printf("%s", notes); err != nil {
+		return err
 	}
 	rows := [][]string{{"METER", "PERIOD", "USED", "LIMIT", "RESETS"}}
 	for _, l := range v.Limits {
@@ -128,35 +115,29 @@ func runUsageAdjust(c *adminClient, args []string) error {
 }
 
 // adjustFlags returns the adjustment in the flags of the command.
-func adjustFlags(c *adminClient) (body adjustBody, err error) {
-	text := map[string]string{}
-	for _, name := range []string{"meter", "delta", "set", "period", "reason", "request-id"} {
-		if text[name], err = c.flags.GetString(name); err != nil {
-			return body, err
-		}
-	}
-	if strings.TrimSpace(text["reason"]) == "" {
+func adjustFlags(flags caddycmd.Flags) (adjustBody, error) {
+	body := adjustBody{Meter: flags.String("meter"), Period: flags.String("period"), Reason: flags.String("reason"), RequestID: flags.String("request-id")}
+	if strings.TrimSpace(body.Reason) == "" {
 		return body, errors.New(`--reason is missing: the history shows it, as in --reason "outage of 3 May"`)
 	}
-	if (text["delta"] == "") == (text["set"] == "") {
+	name, to := "delta", &body.Delta
+	if flags.String("delta") == "" {
+		name, to = "set", &body.Set
+	}
+	text := flags.String(name)
+	if text == "" || name == "delta" && flags.String("set") != "" {
 		return body, errors.New("give either --delta or --set with --period")
 	}
-	body = adjustBody{Meter: text["meter"], Period: text["period"], Reason: text["reason"], RequestID: text["request-id"]}
-	for name, to := range map[string]**int64{"delta": &body.Delta, "set": &body.Set} {
-		if text[name] == "" {
-			continue
-		}
-		n, err := strconv.ParseInt(text[name], 10, 64)
-		if err != nil {
-			return body, fmt.Errorf("--%s: want a whole number, got %q", name, text[name])
-		}
-		*to = &n
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return body, fmt.Errorf("--%s: want a whole number, got %q", name, text)
 	}
+	*to = &n
 	return body, nil
 }
 
 // adjustUsage adjusts the usage of the key or user with the id in the query.
-func adjustUsage(s *core.Service, r *http.Request) (any, error) {
+func adjustUsage(s *core.Service, r *http.Request, account string) (any, error) {
 	var body adjustBody
 	if err := readBody(r, &body, `{"delta": …, "reason": …}`); err != nil {
 		return nil, err
@@ -165,13 +146,9 @@ func adjustUsage(s *core.Service, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
 	id := r.URL.Query().Get("id")
 	if strings.HasPrefix(id, "key_") {
-		u, repeated, err := s.AdjustKey(r.Context(), a.ID, id, call)
+		u, repeated, err := s.AdjustKey(r.Context(), account, id, call)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +158,7 @@ func adjustUsage(s *core.Service, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("want the id of a key, such as key_8hw3nQ5vd2tcX6mbK4rJ, or of a user, a number: got %q", core.MaskSecrets(id))}
 	}
-	u, repeated, err := s.AdjustUser(r.Context(), a.ID, user, call)
+	u, repeated, err := s.AdjustUser(r.Context(), account, user, call)
 	if err != nil {
 		return nil, err
 	}
