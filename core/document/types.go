@@ -20,16 +20,29 @@ const (
 	WantWhole = "Must be a whole number"
 )
 
-// The texts of the other faults.
+// The texts of faults of several places.
 const (
-	wantTexts  = "Must be an array of strings"
-	wantFlag   = "Must be true or false"
-	wantTime   = "Must be a time as in RFC 3339, such as 2030-01-31T00:00:00Z"
-	wantStart  = "Must be a time as in RFC 3339, or a date, from 1970 on, such as 2030-01-31T00:00:00Z or 2030-01-31"
-	wantJSON   = "Must be a value as in JSON"
 	wantLimits = "Must be an array of limits, such as {\"meter\": \"tokens\", \"max\": 1000, \"period\": \"month\"}"
 	wantRate   = "Must be a rate, such as {\"requests\": 10, \"per\": \"second\", \"burst\": 20}"
 )
+
+// readers read the values of each type of members but limits and rates. want is the text of the fault.
+var readers = map[core.MemberType]struct {
+	want string
+	read func(*Value) (any, bool)
+}{
+	core.TypeText:   {WantText, boxed(text)},
+	core.TypeTexts:  {"Must be an array of strings", boxed(texts)},
+	core.TypeFlag:   {"Must be true or false", boxed(flag)},
+	core.TypeWhole:  {WantWhole, boxed(Whole)},
+	core.TypeTime:   {"Must be a time as in RFC 3339, such as 2030-01-31T00:00:00Z", boxed(instant)},
+	core.TypeStart:  {"Must be a time as in RFC 3339, or a date, from 1970 on, such as 2030-01-31T00:00:00Z or 2030-01-31", boxed(start)},
+	core.TypeObject: {"Must be a value as in JSON", boxed(raw)},
+}
+
+func boxed[T any](read func(*Value) (T, bool)) func(*Value) (any, bool) {
+	return func(v *Value) (any, bool) { return read(v) }
+}
 
 // text returns a string that keeps no other text in memory.
 func text(v *Value) (string, bool) { return strings.Clone(v.Text), v.Kind == '"' }
@@ -158,29 +171,15 @@ func (o *Object) Member(name string, typ core.MemberType, nullable bool) (v any,
 	}
 	before := o.faults
 	switch typ {
-	case core.TypeText:
-		v = first(value(o, name, WantText, text))
-	case core.TypeTexts:
-		v = first(value(o, name, wantTexts, texts))
-	case core.TypeFlag:
-		v = first(value(o, name, wantFlag, flag))
-	case core.TypeWhole:
-		v = first(value(o, name, WantWhole, Whole))
-	case core.TypeTime:
-		v = first(value(o, name, wantTime, instant))
-	case core.TypeStart:
-		v = first(value(o, name, wantStart, start))
-	case core.TypeObject:
-		v = first(value(o, name, wantJSON, raw))
 	case core.TypeLimits:
 		v = o.limits(name)
 	case core.TypeRate:
 		v = o.rate(name)
+	default:
+		v, _ = value(o, name, readers[typ].want, readers[typ].read)
 	}
 	return v, o.faults == before
 }
-
-func first[T any](v T, _ bool) T { return v }
 
 // Read reads members into a patch, but for some.
 func Read[R, P any](o *Object, ms *core.Members[R, P], p *P, except ...string) {

@@ -173,40 +173,24 @@ func (p *parser) value() (v Value, err error) {
 		v.Line = p.here()
 		return v, err
 	}
-	inside := p.dec.StackDepth()
-	raw, err := p.dec.ReadValue()
-	if err != nil {
+	if _, err = p.dec.ReadToken(); err != nil {
 		return v, err
 	}
-	end := int(p.dec.InputOffset())
-	from := end - len(raw)
-	p.line += strings.Count(p.all[p.seen:from], "\n")
-	v.Line, v.raw, p.seen = p.line, p.all[from:end], from
-	if inside+nesting(v.raw) > p.depth {
-		return v, errDepth
+	v.Line = p.here()
+	from, inside := p.seen-1, p.dec.StackDepth()
+	deepest := inside
+	for p.dec.StackDepth() >= inside {
+		if _, err = p.dec.ReadToken(); err != nil {
+			return v, err
+		}
+		deepest = max(deepest, p.dec.StackDepth())
 	}
 	p.here()
-	return v, nil
-}
-
-// nesting returns how deep the objects and arrays of a JSON text nest.
-func nesting(text string) (deepest int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
+	v.raw = p.all[from:p.seen]
+	if deepest > p.depth {
+		return v, errDepth
 	}
-	return deepest
+	return v, nil
 }
 
 // fault returns the error for an error of the decoder.
