@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -60,9 +61,9 @@ func (m *match) matchPlans() {
 	}
 	for _, p := range m.c.file.plans {
 		m.plans[p.name] = nil
-		if found := stored[p.name]; m.unambiguous(&p.position, "plan", p.name, idsOf(found, func(p *core.Plan) string { return p.ID })) {
-			m.plans[p.name] = found[0]
-			m.matched[found[0].ID] = true
+		if found := unambiguous(m, &p.position, "plan", p.name, stored[p.name], planID); found != nil {
+			m.plans[p.name] = found
+			m.matched[found.ID] = true
 		}
 	}
 	refer := func(at *position, plan core.Optional[string]) {
@@ -79,8 +80,10 @@ func (m *match) matchPlans() {
 			m.problems.add(at.lineOf("plan"), document.Join(at.path, "plan"), fmt.Sprintf("There is no plan %q in the file or in the account", name))
 		case m.prune && m.c.file.hasPlans:
 			m.problems.add(at.lineOf("plan"), document.Join(at.path, "plan"), fmt.Sprintf("The plan %q is not in the file, so it would be deleted", name))
-		case m.unambiguous(at, "plan", name, idsOf(found, func(p *core.Plan) string { return p.ID })):
-			m.plans[name] = found[0]
+		default:
+			if one := unambiguous(m, at, "plan", name, found, planID); one != nil {
+				m.plans[name] = one
+			}
 		}
 	}
 	for _, u := range m.c.file.users {
@@ -91,22 +94,25 @@ func (m *match) matchPlans() {
 	}
 }
 
-func idsOf[T any](list []T, id func(T) string) []string {
-	ids := make([]string, len(list))
-	for i, v := range list {
-		ids[i] = id(v)
-	}
-	return ids
-}
+func planID(p *core.Plan) string { return p.ID }
+func userID(u *core.User) string { return fmt.Sprint(u.ID) }
+func keyID(k *core.Key) string   { return k.ID }
 
-// unambiguous reports whether there is one resource with a name. It adds a problem if there are several.
-func (m *match) unambiguous(at *position, kind, name string, ids []string) bool {
-	if len(ids) > 1 {
-		const most = 5
-		m.problems.add(at.line, at.path, fmt.Sprintf("The account has %d %ss with the name %q: %s. Rename or delete all but one",
-			len(ids), kind, name, strings.Join(ids[:min(len(ids), most)], ", ")))
+// unambiguous returns the only resource with a name, nil for none. It adds a problem if there are several. id returns the id of one.
+func unambiguous[T any](m *match, at *position, kind, name string, found []*T, id func(*T) string) *T {
+	if len(found) == 1 {
+		return found[0]
 	}
-	return len(ids) == 1
+	if len(found) > 1 {
+		const most = 5
+		var ids []string
+		for _, v := range found[:min(len(found), most)] {
+			ids = append(ids, id(v))
+		}
+		m.problems.add(at.line, at.path, fmt.Sprintf("The account has %d %ss with the name %q: %s. Rename or delete all but one",
+			len(found), kind, name, strings.Join(ids, ", ")))
+	}
+	return nil
 }
 
 // matchUsers finds users by external id first, then by email, and then by name among the rest. A user that no external id
@@ -139,9 +145,7 @@ func (m *match) matchUsers() {
 		if member != "name" {
 			continue
 		}
-		if found := byName[value]; m.unambiguous(&u.position, "user", value, idsOf(found, func(u *core.User) string { return fmt.Sprint(u.ID) })) {
-			m.claim(u, found[0])
-		}
+		m.claim(u, unambiguous(m, &u.position, "user", value, byName[value], userID))
 	}
 }
 
@@ -188,12 +192,11 @@ func (m *match) matchKeys(u *user) {
 		}
 	}
 	for _, k := range u.keys {
-		found := stored[k.name]
-		if m.unambiguous(&k.position, "key", k.name, idsOf(found, func(k *core.Key) string { return k.ID })) {
-			m.keys[k] = found[0]
-			m.matched[found[0].ID] = true
+		if found := unambiguous(m, &k.position, "key", k.name, stored[k.name], keyID); found != nil {
+			m.keys[k] = found
+			m.matched[found.ID] = true
 		}
-		if d := k.patch.Digest; d != nil && (len(found) == 0 || *d != found[0].Digest) {
+		if d := k.patch.Digest; d != nil && (len(stored[k.name]) == 0 || *d != stored[k.name][0].Digest) {
 			m.c.newDigests[*d] = k
 		}
 	}
@@ -201,7 +204,7 @@ func (m *match) matchKeys(u *user) {
 
 // run returns a run of the steps in a batch.
 func (m *match) run(b *core.Batch) *run {
-	r := &run{Batch: b, c: m.c, planIDs: map[string]string{}, userIDs: map[*user]int64{}, named: map[string]string{}}
+	r := &run{Batch: b, c: m.c, planIDs: map[string]string{}, userIDs: map[*user]int64{}, named: maps.Clone(m.names)}
 	for name, p := range m.plans {
 		if p != nil {
 			r.planIDs[name] = p.ID
@@ -209,9 +212,6 @@ func (m *match) run(b *core.Batch) *run {
 	}
 	for u, found := range m.users {
 		r.userIDs[u] = found.ID
-	}
-	for id, name := range m.names {
-		r.named[id] = name
 	}
 	return r
 }

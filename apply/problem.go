@@ -94,11 +94,7 @@ func (p *Problems) refuse(at position, err error) error {
 	if name, other := names[field]; other {
 		field = name
 	}
-	line, ok := at.members[field]
-	if !ok {
-		line = at.line
-	}
-	p.add(line, document.Join(at.path, field), text)
+	p.add(at.lineOf(field), document.Join(at.path, field), text)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -109,7 +110,7 @@ func (m *match) planStep(p *plan) *step {
 		c := &Change{Action: "create", Kind: "plan", Name: p.name}
 		if was == nil {
 			if _, n, err := r.Before().Plans(core.Page{Number: 1, Size: 1}); err != nil || n != len(m.c.snapshot.plans) {
-				return nil, orStale(err)
+				return nil, cmp.Or(err, errStale)
 			}
 			pl, err := r.CreatePlan(p.patch)
 			if err != nil {
@@ -150,7 +151,7 @@ func (m *match) userStep(u *user) *step {
 		}
 		if was == nil {
 			if n, err := r.Before().CountUsers(core.UserFilter{}); err != nil || n != m.c.snapshot.allUsers {
-				return nil, orStale(err)
+				return nil, cmp.Or(err, errStale)
 			}
 			made, err := r.CreateUser(patch)
 			if err != nil {
@@ -231,16 +232,9 @@ func (r *run) create(c *Change, patch core.KeyPatch, u *core.User) (*Change, err
 func (r *run) sameKeys(user int64) error {
 	n, err := r.Before().CountKeys(core.KeyFilter{UserID: user})
 	if err != nil || n != len(r.c.snapshot.keys[user]) {
-		return orStale(err)
+		return cmp.Or(err, errStale)
 	}
 	return nil
-}
-
-func orStale(err error) error {
-	if err == nil {
-		return errStale
-	}
-	return err
 }
 
 // planID returns the plan with a name in the file, and false if it could not be created.
