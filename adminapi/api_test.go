@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -66,7 +67,7 @@ func newAPIOver(t testing.TB, store core.Store, configure ...func(*adminapi.Conf
 	a := &api{t: t, contract: theContract(t), clock: &clock{now: began}}
 	a.svc = core.NewService(store, core.Config{Clock: a.clock.Now})
 	a.svc.Tune(core.Tunables{})
-	c := adminapi.Config{Service: func() *core.Service { return a.svc }}
+	c := config(a.svc)
 	for _, f := range configure {
 		f(&c)
 	}
@@ -76,6 +77,20 @@ func newAPIOver(t testing.TB, store core.Store, configure ...func(*adminapi.Conf
 	a.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	a.owner = a.account("acme")
 	return a
+}
+
+// config returns the configuration of an API without a log, at the ends of its connections.
+func config(svc *core.Service) adminapi.Config {
+	return adminapi.Config{
+		Service:    func() *core.Service { return svc },
+		Clock:      func() core.ClockState { return core.ClockState{} },
+		Secure:     func(r *http.Request) bool { return r.TLS != nil },
+		Stopping:   func(*http.Request) bool { return false },
+		ClientIP:   func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] },
+		OnDecision: func(time.Duration) {},
+		OnFault:    func(error) {},
+		Logger:     slog.New(slog.DiscardHandler),
+	}
 }
 
 // account makes an account and returns its owner's key.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"unicode"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -49,16 +50,13 @@ func bearer(h http.Header) (token string, ok bool) {
 	if len(values) != 1 {
 		return "", false
 	}
-	var words [2]string
-	n := 0
-	for word := range strings.FieldsSeq(values[0]) {
-		if n == len(words) {
-			return "", false
-		}
-		words[n] = word
-		n++
+	text := strings.TrimSpace(values[0])
+	end := strings.IndexFunc(text, unicode.IsSpace)
+	if end < 0 {
+		return "", false
 	}
-	return words[1], n == len(words) && strings.EqualFold(words[0], "Bearer")
+	token = strings.TrimSpace(text[end:])
+	return token, strings.EqualFold(text[:end], "Bearer") && !strings.ContainsFunc(token, unicode.IsSpace)
 }
 
 // SetChallenge sets WWW-Authenticate on a 401 answer. The code UNAUTHORIZED means that the request

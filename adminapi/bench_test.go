@@ -48,7 +48,7 @@ func BenchmarkValidate(b *testing.B) {
 		b.Fatal(err)
 	}
 	svc.Tune(core.Tunables{ThrottleLimit: 1 << 30})
-	server := adminapi.New(adminapi.Config{Service: func() *core.Service { return svc }})
+	server := adminapi.New(config(svc))
 	body := `{"api_key":"` + secret + `","endpoint":"/v1/items/42","method":"GET"}`
 	r, _ := http.NewRequest("POST", "https://localhost/functions/v1/validate", nil)
 	r.TLS, r.RemoteAddr = &tls.ConnectionState{HandshakeComplete: true}, "203.0.113.9:4711"

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -8,14 +9,6 @@ import (
 
 // defaultDays is the number of days in an answer if the query has no from.
 const defaultDays = 30
-
-// daily is the JSON form of the traffic on some days.
-type daily struct {
-	From core.Date `json:"from"`
-	To   core.Date `json:"to"`
-	core.Traffic
-	Days []core.DayTotals `json:"days"`
-}
 
 // date returns a parameter that is a day, or the default if the parameter is missing.
 func (q *query) date(name string, missing core.Date) core.Date {
@@ -30,39 +23,25 @@ func (q *query) date(name string, missing core.Date) core.Date {
 	return d
 }
 
-// dailyUsage answers with the days of the query, by default the last 30.
-func dailyUsage(c *call, get func(first, last core.Date) ([]core.DayTotals, error)) error {
-	q := c.query()
-	last := q.date("to", c.svc.Today())
-	first := q.date("from", last-defaultDays+1)
-	if q.err != nil {
-		return q.err
-	}
-	days, err := get(first, last)
-	if err != nil {
-		return err
-	}
-	d := daily{From: first, To: last, Days: days}
-	for _, day := range days {
-		d.Traffic = d.Plus(day.Traffic)
-	}
-	return c.write(http.StatusOK, single{d})
-}
-
-func keyDaily(c *call, id string) error {
-	return dailyUsage(c, func(first, last core.Date) ([]core.DayTotals, error) {
-		return c.svc.KeyDays(c.ctx(), c.account, id, first, last)
-	})
-}
-
-func userDaily(c *call, id int64) error {
-	return dailyUsage(c, func(first, last core.Date) ([]core.DayTotals, error) {
-		return c.svc.UserDays(c.ctx(), c.account, id, first, last)
-	})
-}
-
-func planDaily(c *call, id string) error {
-	return dailyUsage(c, func(first, last core.Date) ([]core.DayTotals, error) {
-		return c.svc.PlanDays(c.ctx(), c.account, id, first, last)
+// daily answers with the traffic on the days of the query, by default the last 30.
+func daily[K any](of func(func(*call, K) error) handler,
+	days func(s *core.Service, ctx context.Context, account string, id K, first, last core.Date) ([]core.DayTotals, error)) handler {
+	return of(func(c *call, id K) error {
+		q := c.query()
+		last := q.date("to", c.svc.Today())
+		first := q.date("from", last-defaultDays+1)
+		if q.err != nil {
+			return q.err
+		}
+		list, err := days(c.svc, c.ctx(), c.account, id, first, last)
+		if err != nil {
+			return err
+		}
+		var sum core.Traffic
+		for _, day := range list {
+			sum = sum.Plus(day.Traffic)
+		}
+		return c.write(http.StatusOK, single{object{
+			{"from", first}, {"to", last}, {"allowed", sum.Allowed}, {"denied", sum.Denied}, {"days", list}}})
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/document"
@@ -30,18 +29,10 @@ type members struct {
 // decode parses the body and calls read, which takes the members it knows. Any other member is an
 // error. decode returns the first error of the body or of a member.
 func decode[T any](c *call, read func(*members) T) (v T, err error) {
-	buf := bodyPool.Get().(*bytes.Buffer)
-	defer putBuffer(buf)
-	body, err := c.body(buf)
+	body, err := c.body()
 	if err != nil {
 		return v, err
 	}
-	return decodeBody(c, body, read)
-}
-
-// decodeBody is decode for a body in memory. The result does not refer to body, so the caller can
-// reuse the buffer.
-func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err error) {
 	m := &members{}
 	root, err := document.ParseJSON(body, maxDepth)
 	if fault, ok := errors.AsType[*document.SyntaxError](err); ok {
@@ -76,20 +67,10 @@ func topMember(root *document.Value, path string) string {
 	return path
 }
 
-// bodyPool holds buffers for request bodies.
-var bodyPool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// putBuffer returns a buffer to the pool, unless it is larger than 4 KiB.
-func putBuffer(buf *bytes.Buffer) {
-	if buf.Cap() <= 4096 {
-		buf.Reset()
-		bodyPool.Put(buf)
-	}
-}
-
-// body reads the body into buf and returns its bytes. An empty body is returned as "{}".
-func (c *call) body(buf *bytes.Buffer) ([]byte, error) {
-	err := c.config.bodies.ReadBody(buf, c.w, c.r, c.account, maxBody)
+// body reads the body and returns its bytes. An empty body is returned as "{}".
+func (c *call) body() ([]byte, error) {
+	var buf bytes.Buffer
+	err := c.config.bodies.ReadBody(&buf, c.w, c.r, c.account, maxBody)
 	if errors.Is(err, exchange.ErrBusy) {
 		return nil, core.ErrTooManyRequests
 	}
@@ -126,13 +107,6 @@ func fieldName(path string) string {
 		return "body"
 	}
 	return document.Shown(path)
-}
-
-// readPatch reads the members of a resource into a patch, but for some. It ignores read-only members.
-func readPatch[R, P any](m *members, of *core.Members[R, P], readOnly []string, except ...string) (p P) {
-	document.Read(m.Object, of, &p, except...)
-	m.Ignore(readOnly...)
-	return p
 }
 
 // checkPlanID makes a plan id without the form of one the error of a plan that does not exist.

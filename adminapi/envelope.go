@@ -14,17 +14,6 @@ type single struct {
 	Data any `json:"data"`
 }
 
-// page is the envelope of a list.
-type page[V any] struct {
-	Data  []V `json:"data"`
-	Count int `json:"count"` // all that match, not only those on the page
-}
-
-// message is the answer to a deletion.
-type message struct {
-	Message string `json:"message"`
-}
-
 // answer is the body of a validation and of an error. Only a validation has Success.
 type answer struct {
 	Success *bool       `json:"success,omitempty"`
@@ -64,81 +53,19 @@ func (c *call) write(status int, v any) error {
 	return nil
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
+func writeError(w http.ResponseWriter, status int, a answer) {
+	body, _ := json.Marshal(a) // an error answer can be marshalled
 	writeBody(w, status, body)
-	return nil
 }
 
 // writeBody answers with a JSON text and a newline. It may append the newline in place.
 func writeBody(w http.ResponseWriter, status int, body []byte) {
 	body = append(body, '\n') // keeps a terminal readable
-	var room [48]byte
-	var f fields
-	b := append(room[:0], "application/json"...)
-	f.end("Content-Type", b)
-	b = strconv.AppendInt(b, int64(len(body)), 10)
-	f.end("Content-Length", b)
-	b = append(b, "no-store"...)
-	f.end("Cache-Control", b)
-	f.set(w.Header(), b)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may have disconnected
-}
-
-// reply answers with one resource, or returns err.
-func reply[T, V any](c *call, status int, view func(T) V, v T, err error) error {
-	if err != nil {
-		return err
-	}
-	return c.write(status, single{view(v)})
-}
-
-// deleted answers to a deletion, or returns err.
-func deleted(c *call, noun string, err error) error {
-	if err != nil {
-		return err
-	}
-	return c.write(http.StatusOK, single{message{noun + " deleted successfully"}})
-}
-
-// list answers with the page of the query.
-func list[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([]T, int, error)) error {
-	views, total, err := pageOf(c, view, get)
-	if err != nil {
-		return err
-	}
-	return c.write(http.StatusOK, page[V]{views, total})
-}
-
-// pageOf returns the views of the page of the query, never nil, and the number of items on all
-// pages.
-func pageOf[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([]T, int, error)) ([]V, int, error) {
-	q := c.query()
-	p := q.page()
-	if q.err != nil {
-		return nil, 0, q.err
-	}
-	items, total, err := get(p)
-	if err != nil {
-		return nil, 0, err
-	}
-	views, err := view(items)
-	return views, total, err
-}
-
-// viewEach applies view to each item.
-func viewEach[T, V any](view func(T) V) func([]T) ([]V, error) {
-	return func(items []T) ([]V, error) {
-		views := make([]V, len(items))
-		for i, v := range items {
-			views[i] = view(v)
-		}
-		return views, nil
-	}
 }
 
 // orNull returns nil, which is null in JSON, for a zero value.

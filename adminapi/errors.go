@@ -85,7 +85,7 @@ func (c *call) fail(err error) {
 		WriteRefusal(c.w, status, e)
 		return
 	}
-	_ = writeJSON(c.w, status, errorAnswer(e)) // an error answer can be marshalled
+	writeError(c.w, status, errorAnswer(e))
 }
 
 // publicError returns the error for the client. It logs the cause if the client must not see it.

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -84,17 +85,16 @@ func viewAccountRequest(e core.Entry) request {
 }
 
 // history answers with the page of the query.
-func history(c *call, view func(core.Entry) request, get func(core.Page) ([]core.Entry, int, error)) error {
-	views, total, err := pageOf(c, viewEach(view), get)
-	if err != nil {
-		return err
-	}
-	return c.write(http.StatusOK, single{requests{Requests: views, Count: total}})
-}
-
-func keyRequests(c *call, id string) error {
-	return history(c, viewKeyRequest, func(p core.Page) ([]core.Entry, int, error) {
-		return c.svc.KeyHistory(c.ctx(), c.account, id, p)
+func history[K any](of func(func(*call, K) error) handler,
+	entries func(*core.Service, context.Context, string, K, core.Page) ([]core.Entry, int, error), view func(core.Entry) request) handler {
+	return of(func(c *call, id K) error {
+		list, total, err := pageOf(c, func(p core.Page) ([]core.Entry, int, error) { return entries(c.svc, c.ctx(), c.account, id, p) })
+		if err != nil {
+			return err
+		}
+		v := requests{Count: total}
+		v.Requests, _ = viewEach(view)(list)
+		return c.write(http.StatusOK, single{v})
 	})
 }
 
@@ -146,10 +146,4 @@ func (q *query) reason() core.Reason {
 		words = append(words, string(r))
 	}
 	return core.Reason(q.oneOf("reason", words...))
-}
-
-func userRequests(c *call, id int64) error {
-	return history(c, viewUserRequest, func(p core.Page) ([]core.Entry, int, error) {
-		return c.svc.UserHistory(c.ctx(), c.account, id, p)
-	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/document"
 )
 
 // viewKey returns the JSON form of a key, with its value after creation and regeneration, else with a hint.
@@ -30,72 +31,48 @@ func (c *call) viewKeys(ks []*core.Key) ([]object, error) {
 	return views, nil
 }
 
-// userKey is a key in the list of a user.
-type userKey struct {
-	ID        string         `json:"id"`
-	Name      string         `json:"name"`
-	PlanID    *string        `json:"plan_id"`
-	Status    core.KeyStatus `json:"status"`
-	CreatedAt time.Time      `json:"created_at"`
+// viewUserKey returns a key in the list of a user.
+func viewUserKey(k *core.Key) object {
+	return object{{"id", k.ID}, {"name", k.Name}, {"plan_id", orNull(k.PlanID)}, {"status", k.Status}, {"created_at", k.CreatedAt}}
 }
 
-func viewUserKey(k *core.Key) userKey {
-	return userKey{k.ID, k.Name, orNull(k.PlanID), k.Status, k.CreatedAt}
+// viewPlanKey returns a key in the list of a plan.
+func viewPlanKey(k *core.Key) object {
+	return object{{"id", k.ID}, {"name", k.Name}, {"user_id", k.UserID}, {"status", k.Status}, {"created_at", k.CreatedAt}}
 }
 
-// planKey is a key in the list of a plan.
-type planKey struct {
-	ID        string         `json:"id"`
-	Name      string         `json:"name"`
-	UserID    int64          `json:"user_id"`
-	Status    core.KeyStatus `json:"status"`
-	CreatedAt time.Time      `json:"created_at"`
-}
-
-func viewPlanKey(k *core.Key) planKey {
-	return planKey{k.ID, k.Name, k.UserID, k.Status, k.CreatedAt}
-}
-
-// keyUsageView is the JSON form of the usage of a key.
-type keyUsageView struct {
-	CurrentUsage   int64       `json:"current_usage"`
-	Limit          *int64      `json:"limit"`     // null: no limit
-	Remaining      *int64      `json:"remaining"` // null: no limit
-	PercentageUsed float64     `json:"percentage_used"`
-	ResetTime      *time.Time  `json:"reset_time"` // null: never
-	Period         core.Period `json:"period"`
-	Meter          string      `json:"meter"`
-	PlanName       string      `json:"plan_name"`
-	LastUsedAt     *time.Time  `json:"last_used_at"`
-	DeniedOmitted  int64       `json:"denied_omitted"`
-	Limits         []limit     `json:"limits"`
-}
-
-func viewKeyUsage(u *core.KeyUsage) keyUsageView {
-	v := keyUsageView{
-		CurrentUsage: u.Used, PercentageUsed: u.Percentage(), ResetTime: orNull(u.Window.End),
-		Period: u.Period, Meter: u.Meter, PlanName: u.Plan.Name,
-		LastUsedAt: orNull(u.LastUsedAt), DeniedOmitted: u.DeniedOmitted,
-		Limits: viewLimits(u.Limits),
+// viewKeyUsage returns the JSON form of the usage of a key.
+func viewKeyUsage(u *core.KeyUsage) object {
+	var remaining *int64 // null: no limit
+	if !u.Unlimited() {
+		remaining = new(u.Limit.Remaining(u.Used))
 	}
-	if v.Limit = maxOrNull(u.Max); v.Limit != nil {
-		v.Remaining = new(u.Limit.Remaining(u.Used))
+	return object{
+		{"current_usage", u.Used},
+		{"limit", maxOrNull(u.Max)},
+		{"remaining", remaining},
+		{"percentage_used", u.Percentage()},
+		{"reset_time", orNull(u.Window.End)}, // null: never
+		{"period", u.Period},
+		{"meter", u.Meter},
+		{"plan_name", u.Plan.Name},
+		{"last_used_at", orNull(u.LastUsedAt)},
+		{"denied_omitted", u.DeniedOmitted},
+		{"limits", viewLimits(u.Limits)},
 	}
-	return v
 }
 
-func readNewKey(m *members) core.KeyPatch { return readKeyMembers(m, nil) }
-
-// readKey takes the members of a key and ignores the read-only ones.
-func readKey(m *members) core.KeyPatch {
-	return readKeyMembers(m, []string{"id", "hint", "last_used_at", "created_at", "updated_at"})
-}
-
-func readKeyMembers(m *members, readOnly []string) core.KeyPatch {
-	p := readPatch(m, &core.KeyMembers, readOnly)
+func readNewKey(m *members) (p core.KeyPatch) {
+	document.Read(m.Object, &core.KeyMembers, &p)
 	p.Secret = m.Text("api_key")
 	m.checkPlanID(p.PlanID)
 	return p
+}
+
+// readKey takes the members of a key and ignores the read-only ones.
+func readKey(m *members) core.KeyPatch {
+	m.Ignore("id", "hint", "last_used_at", "created_at", "updated_at")
+	return readNewKey(m)
 }
 
 // readGrace returns how long the old value of a key still works.
@@ -138,30 +115,25 @@ func planKeys(c *call, id string) error {
 	return list(c, viewEach(viewPlanKey), c.keys(core.KeyFilter{PlanID: &id}))
 }
 
-func createKey(c *call) error {
-	p, err := decode(c, readNewKey)
-	if err != nil {
-		return err
-	}
-	return c.newKey(p)
-}
+func createKey(c *call) error { return c.createKeyOf(nil) }
 
 // createUserKey creates a key for the user in the path.
-func createUserKey(c *call, id int64) error {
+func createUserKey(c *call, id int64) error { return c.createKeyOf(&id) }
+
+// createKeyOf creates a key for a user, nil for the user in the body.
+func (c *call) createKeyOf(user *int64) error {
 	p, err := decode(c, readNewKey)
 	if err != nil {
 		return err
 	}
-	if p.UserID != nil && *p.UserID != id {
-		return validationError("user_id", "Must be the user of the path")
+	if user != nil {
+		if p.UserID != nil && *p.UserID != *user {
+			return validationError("user_id", "Must be the user of the path")
+		}
+		p.UserID = user
 	}
-	p.UserID = &id
-	return c.newKey(p)
-}
-
-func (c *call) newKey(p core.KeyPatch) error {
 	k, secret, err := c.svc.CreateKey(c.ctx(), c.account, p)
-	return c.replyKey(http.StatusCreated, k, secret, err)
+	return c.replySecret(http.StatusCreated, k, secret, err)
 }
 
 func regenerateKey(c *call, id string) error {
@@ -170,25 +142,16 @@ func regenerateKey(c *call, id string) error {
 		return err
 	}
 	k, secret, err := c.svc.RegenerateKey(c.ctx(), c.account, id, grace)
-	return c.replyKey(http.StatusOK, k, secret, err)
+	return c.replySecret(http.StatusOK, k, secret, err)
 }
 
-func getKey(c *call, id string) error {
-	k, err := c.svc.Key(c.ctx(), c.account, id)
-	return c.replyKey(http.StatusOK, k, "", err)
+// replyKey answers with a key, or returns err.
+func replyKey(c *call, status int, k *core.Key, err error) error {
+	return c.replySecret(status, k, "", err)
 }
 
-func updateKey(c *call, id string) error {
-	p, err := decode(c, readKey)
-	if err != nil {
-		return err
-	}
-	k, err := c.svc.UpdateKey(c.ctx(), c.account, id, p)
-	return c.replyKey(http.StatusOK, k, "", err)
-}
-
-// replyKey answers with a key, and with its value unless it is empty.
-func (c *call) replyKey(status int, k *core.Key, secret string, err error) error {
+// replySecret is [replyKey] with the value of the key, unless it is empty.
+func (c *call) replySecret(status int, k *core.Key, secret string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -197,13 +160,4 @@ func (c *call) replyKey(status int, k *core.Key, secret string, err error) error
 		return err
 	}
 	return c.write(status, single{viewKey(k, secret, times[0])})
-}
-
-func deleteKey(c *call, id string) error {
-	return deleted(c, "API key", c.svc.DeleteKey(c.ctx(), c.account, id))
-}
-
-func keyUsage(c *call, id string) error {
-	u, err := c.svc.KeyUsage(c.ctx(), c.account, id)
-	return reply(c, http.StatusOK, viewKeyUsage, u, err)
 }

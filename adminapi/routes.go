@@ -1,11 +1,13 @@
 package adminapi
 
 import (
+	"crypto/rand"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
@@ -45,36 +47,36 @@ var routes = []route{
 
 	{method: "GET", path: "/keys", handle: listKeys, params: keyParams},
 	{method: "POST", path: "/keys", handle: createKey},
-	{method: "GET", path: "/keys/{id}", handle: ofKey(getKey)},
-	{method: "PUT", path: "/keys/{id}", handle: ofKey(updateKey)},
-	{method: "DELETE", path: "/keys/{id}", handle: ofKey(deleteKey)},
+	{method: "GET", path: "/keys/{id}", handle: get(ofKey, (*core.Service).Key, replyKey)},
+	{method: "PUT", path: "/keys/{id}", handle: update(ofKey, readKey, (*core.Service).UpdateKey, replyKey)},
+	{method: "DELETE", path: "/keys/{id}", handle: remove(ofKey, "API key", (*core.Service).DeleteKey)},
 	{method: "POST", path: "/keys/{id}/regenerate", handle: ofKey(regenerateKey)},
-	{method: "GET", path: "/keys/{id}/usage", handle: ofKey(keyUsage)},
-	{method: "POST", path: "/keys/{id}/usage/adjust", handle: ofKey(adjustKey)},
-	{method: "GET", path: "/keys/{id}/usage/daily", handle: ofKey(keyDaily), params: dayParams},
-	{method: "GET", path: "/keys/{id}/requests", handle: ofKey(keyRequests), params: pageParams},
+	{method: "GET", path: "/keys/{id}/usage", handle: get(ofKey, (*core.Service).KeyUsage, reply(viewKeyUsage))},
+	{method: "POST", path: "/keys/{id}/usage/adjust", handle: adjust(ofKey, (*core.Service).AdjustKey, viewKeyUsage)},
+	{method: "GET", path: "/keys/{id}/usage/daily", handle: daily(ofKey, (*core.Service).KeyDays), params: dayParams},
+	{method: "GET", path: "/keys/{id}/requests", handle: history(ofKey, (*core.Service).KeyHistory, viewKeyRequest), params: pageParams},
 
 	{method: "GET", path: "/plans", handle: listPlans, params: pageParams},
-	{method: "POST", path: "/plans", handle: createPlan},
-	{method: "GET", path: "/plans/{id}", handle: ofPlan(getPlan)},
-	{method: "PUT", path: "/plans/{id}", handle: ofPlan(updatePlan)},
-	{method: "DELETE", path: "/plans/{id}", handle: ofPlan(deletePlan)},
-	{method: "GET", path: "/plans/{id}/usage", handle: ofPlan(planUsage)},
-	{method: "GET", path: "/plans/{id}/usage/daily", handle: ofPlan(planDaily), params: dayParams},
+	{method: "POST", path: "/plans", handle: create(readNewPlan, (*core.Service).CreatePlan, reply(viewPlan))},
+	{method: "GET", path: "/plans/{id}", handle: get(ofPlan, (*core.Service).Plan, reply(viewPlan))},
+	{method: "PUT", path: "/plans/{id}", handle: update(ofPlan, readPlan, (*core.Service).UpdatePlan, reply(viewPlan))},
+	{method: "DELETE", path: "/plans/{id}", handle: remove(ofPlan, "Plan", (*core.Service).DeletePlan)},
+	{method: "GET", path: "/plans/{id}/usage", handle: get(ofPlan, (*core.Service).PlanUsage, reply(viewPlanUsage))},
+	{method: "GET", path: "/plans/{id}/usage/daily", handle: daily(ofPlan, (*core.Service).PlanDays), params: dayParams},
 	{method: "GET", path: "/plans/{id}/users", handle: ofPlan(planUsers), params: pageParams},
 	{method: "GET", path: "/plans/{id}/keys", handle: ofPlan(planKeys), params: pageParams},
 
 	{method: "GET", path: "/users", handle: listUsers, params: userParams},
-	{method: "POST", path: "/users", handle: createUser},
-	{method: "GET", path: "/users/{id}", handle: ofUser(getUser)},
-	{method: "PUT", path: "/users/{id}", handle: ofUser(updateUser)},
-	{method: "DELETE", path: "/users/{id}", handle: ofUser(deleteUser)},
-	{method: "GET", path: "/users/{id}/usage", handle: ofUser(userUsage)},
-	{method: "POST", path: "/users/{id}/usage/adjust", handle: ofUser(adjustUser)},
-	{method: "GET", path: "/users/{id}/usage/daily", handle: ofUser(userDaily), params: dayParams},
+	{method: "POST", path: "/users", handle: create(readNewUser, (*core.Service).CreateUser, reply(viewUser))},
+	{method: "GET", path: "/users/{id}", handle: get(ofUser, (*core.Service).User, reply(viewUser))},
+	{method: "PUT", path: "/users/{id}", handle: update(ofUser, readUser, (*core.Service).UpdateUser, reply(viewUser))},
+	{method: "DELETE", path: "/users/{id}", handle: remove(ofUser, "User", (*core.Service).DeleteUser)},
+	{method: "GET", path: "/users/{id}/usage", handle: get(ofUser, (*core.Service).UserUsage, reply(viewUserUsage))},
+	{method: "POST", path: "/users/{id}/usage/adjust", handle: adjust(ofUser, (*core.Service).AdjustUser, viewUserUsage)},
+	{method: "GET", path: "/users/{id}/usage/daily", handle: daily(ofUser, (*core.Service).UserDays), params: dayParams},
 	{method: "GET", path: "/users/{id}/keys", handle: ofUser(userKeys), params: pageParams},
 	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
-	{method: "GET", path: "/users/{id}/requests", handle: ofUser(userRequests), params: pageParams},
+	{method: "GET", path: "/users/{id}/requests", handle: history(ofUser, (*core.Service).UserHistory, viewUserRequest), params: pageParams},
 
 	{method: "GET", path: "/requests", handle: accountRequests, params: historyParams},
 
@@ -111,9 +113,8 @@ func endpoints(c *Config) map[string]*endpoint {
 
 // ServeHTTP runs the route for the method and writes its error, if any.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := newCall(e.config, w, r)
-	c.faults = &e.faults
-	c.validation = e.path == base+validatePath
+	id := rand.Text()
+	c := &call{config: e.config, w: w, r: r, id: id, ids: [1]string{id}, faults: &e.faults, validation: e.path == base+validatePath}
 	w.Header()["X-Request-Id"] = c.ids[:]
 	defer c.recover()
 	if err := e.serve(c); err != nil {

@@ -3,8 +3,6 @@ package adminapi
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -16,25 +14,24 @@ import (
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
-// Config is the configuration of a [Server]. Service is required. All other members have defaults.
+// Config is the configuration of a [Server]. All members are required.
 type Config struct {
 	// Service returns the service, or nil while its store is not open; requests then get 503. The
 	// server calls Service for each request.
 	Service func() *core.Service
-	// Clock returns the state of the service's clock, for GET /health. Default: never held.
+	// Clock returns the state of the service's clock, for GET /health.
 	Clock func() core.ClockState
-	// Secure reports whether a request came over HTTPS. Default: whether the connection uses TLS.
+	// Secure reports whether a request came over HTTPS.
 	Secure func(*http.Request) bool
-	// Stopping reports whether the server is about to stop, for GET /health/ready. Default: never.
+	// Stopping reports whether the server is about to stop, for GET /health/ready.
 	Stopping func(*http.Request) bool
-	// ClientIP returns the address of the client. Default: the remote address of the connection.
+	// ClientIP returns the address of the client.
 	ClientIP func(*http.Request) string
-	// OnDecision is called with the duration of each decision of POST /validate. Default: not called.
+	// OnDecision is called with the duration of each decision of POST /validate.
 	OnDecision func(took time.Duration)
-	// OnFault is called with the cause of each 500 and 503 answer, except of health checks and of clients that have disconnected. Default: not called.
+	// OnFault is called with the cause of each 500 and 503 answer, except of health checks and of clients that have disconnected.
 	OnFault func(error)
 	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.
-	// Default: no log.
 	Logger *slog.Logger
 
 	bodies, answers *exchange.Bytes // of requests that are being read, and of answers that are being written
@@ -50,27 +47,6 @@ type Server struct {
 
 // New returns a server.
 func New(c Config) *Server {
-	if c.Clock == nil {
-		c.Clock = func() core.ClockState { return core.ClockState{} }
-	}
-	if c.Secure == nil {
-		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
-	}
-	if c.Stopping == nil {
-		c.Stopping = func(*http.Request) bool { return false }
-	}
-	if c.ClientIP == nil {
-		c.ClientIP = remoteHost
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.OnDecision == nil {
-		c.OnDecision = func(time.Duration) {}
-	}
-	if c.OnFault == nil {
-		c.OnFault = func(error) {}
-	}
 	c.bodies, c.answers = &exchange.Bytes{All: 64 << 20, Each: 4 << 20}, &exchange.Bytes{All: 128 << 20, Each: 16 << 20}
 	s := &Server{config: c, mux: http.NewServeMux(), paths: map[string]*endpoint{}}
 	s.notFound = &endpoint{config: &s.config}
@@ -100,15 +76,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// remoteHost returns the remote address of the connection without the port.
-func remoteHost(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
-
 // call is the state of one API request.
 type call struct {
 	config     *Config
@@ -126,29 +93,6 @@ type call struct {
 	svc     *core.Service
 	owner   *core.OwnerKey
 	account string
-}
-
-func newCall(c *Config, w http.ResponseWriter, r *http.Request) *call {
-	id := requestID()
-	return &call{config: c, w: w, r: r, id: id, ids: [1]string{id}}
-}
-
-// requestID returns a random id of 26 characters. It is unique, but not secret.
-func requestID() string {
-	const (
-		letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // 5 bits for each letter
-		each    = 64 / 5                             // letters from one random number
-	)
-	var id [26]byte
-	var bits uint64
-	for i := range id {
-		if i%each == 0 {
-			bits = rand.Uint64()
-		}
-		id[i] = letters[bits%32]
-		bits /= 32
-	}
-	return string(id[:])
 }
 
 func (c *call) ctx() context.Context { return c.r.Context() }

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -69,39 +70,15 @@ func readAdjustment(m *members) core.AdjustmentCall {
 }
 
 // adjust adjusts a counter, and answers with the usage afterwards.
-func adjust[T, V any](c *call, view func(T) V, change func(core.AdjustmentCall) (T, bool, error)) error {
-	a, err := decode(c, readAdjustment)
-	if err != nil {
-		return err
-	}
-	a.IP = c.config.ClientIP(c.r)
-	u, _, err := change(a)
-	return reply(c, http.StatusOK, view, u, err)
-}
-
-func adjustKey(c *call, id string) error {
-	return adjust(c, viewKeyUsage, func(a core.AdjustmentCall) (*core.KeyUsage, bool, error) {
-		return c.svc.AdjustKey(c.ctx(), c.account, id, a)
+func adjust[K, T any](of func(func(*call, K) error) handler,
+	change func(*core.Service, context.Context, string, K, core.AdjustmentCall) (T, bool, error), view func(T) object) handler {
+	return of(func(c *call, id K) error {
+		a, err := decode(c, readAdjustment)
+		if err != nil {
+			return err
+		}
+		a.IP = c.config.ClientIP(c.r)
+		u, _, err := change(c.svc, c.ctx(), c.account, id, a)
+		return reply(view)(c, http.StatusOK, u, err)
 	})
-}
-
-func adjustUser(c *call, id int64) error {
-	return adjust(c, viewUserUsage, func(a core.AdjustmentCall) (*core.UserUsage, bool, error) {
-		return c.svc.AdjustUser(c.ctx(), c.account, id, a)
-	})
-}
-
-// counter is the JSON form of a counter of a user.
-type counter struct {
-	KeyID    *string `json:"key_id"` // null: the counter that the keys on the user's plan share
-	PlanName string  `json:"plan_name"`
-	Limits   []limit `json:"limits"`
-}
-
-func viewCounters(list []core.LimitedCounter) []counter {
-	views := make([]counter, len(list))
-	for i, c := range list {
-		views[i] = counter{orNull(c.KeyID), c.Plan.Name, viewLimits(c.Limits)}
-	}
-	return views
 }

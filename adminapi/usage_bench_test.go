@@ -27,7 +27,9 @@ func BenchmarkLargeUsage(b *testing.B) {
 	svc.Tune(core.Tunables{})
 	large, plan := usageAccount(b, svc, store, "large", 52_000)
 	small, _ := usageAccount(b, svc, store, "small", 1)
-	handler := adminapi.New(adminapi.Config{Service: func() *core.Service { return svc }, Secure: func(*http.Request) bool { return true }})
+	c := config(svc)
+	c.Secure = func(*http.Request) bool { return true }
+	handler := adminapi.New(c)
 	get := func(owner, path string) time.Duration {
 		r := httptest.NewRequest("GET", "https://localhost"+prefix+path, nil)
 		r.Header.Set("Authorization", "Bearer "+owner)

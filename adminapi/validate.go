@@ -12,7 +12,7 @@ const validatePath = "/validate"
 
 // validate decides on a request of an end user. It answers 200 for every decision.
 func validate(c *call) error {
-	q, err := c.request()
+	q, err := decode(c, readRequest)
 	if err != nil {
 		return err
 	}
@@ -47,11 +47,6 @@ func (c *call) logRefusal(d *core.Decision) {
 		attrs = append(attrs, slog.Int64("user_id", d.Key.UserID), slog.String("key_id", d.Key.ID))
 	}
 	c.config.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "request refused", attrs...)
-}
-
-// request decodes the body.
-func (c *call) request() (q core.Request, err error) {
-	return decode(c, readRequest)
 }
 
 // readRequest takes the members of a validation request.
@@ -104,5 +99,5 @@ func orZero[T any](p *T) (v T) {
 func WriteRefusal(w http.ResponseWriter, status int, e *core.Error) {
 	a := errorAnswer(e)
 	a.Success = new(false)
-	_ = writeJSON(w, status, a) // an error answer can be marshalled
+	writeError(w, status, a)
 }

@@ -70,13 +70,12 @@ func newSiteAt(t testing.TB, now func() time.Time) *site {
 	store := memstore.New()
 	svc := core.NewService(store, core.Config{Clock: now})
 	s := &site{TB: t, svc: svc, store: store, now: now}
-	pages := dashboard.New(dashboard.Config{
-		Service:  func() *core.Service { return svc },
-		Secure:   func(r *http.Request) bool { return r.TLS != nil },
-		ClientIP: func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] },
-		Logger:   slog.New(slog.NewTextHandler(&s.log, nil)),
-	})
-	api := adminapi.New(adminapi.Config{Service: func() *core.Service { return svc }})
+	service := func() *core.Service { return svc }
+	secure := func(r *http.Request) bool { return r.TLS != nil }
+	clientIP := func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] }
+	pages := dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: slog.New(slog.NewTextHandler(&s.log, nil))})
+	api := adminapi.New(adminapi.Config{Service: service, Secure: secure, ClientIP: clientIP, OnDecision: func(time.Duration) {},
+		OnFault: func(error) {}, Logger: slog.New(slog.DiscardHandler)})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/functions/v1/") {
 			api.ServeHTTP(w, r)
