@@ -2,9 +2,11 @@ package dashboard
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // A result is cached for cacheFactor times its computation time, at most maxCacheTime. A small account
@@ -14,68 +16,53 @@ const (
 	maxCacheTime = 15 * time.Second
 )
 
-// errComputing is the error for callers that waited for a computation that panicked.
-var errComputing = errors.New("the computation panicked")
-
 // resultCache caches expensive results for a short time. Concurrent calls for the same name wait for
 // one computation.
 type resultCache struct {
-	mu      sync.Mutex // guards entries and their expiry
+	running singleflight.Group
+	mu      sync.Mutex // guards entries
 	entries map[string]*cacheEntry
 }
 
 type cacheEntry struct {
-	once  sync.Once
-	until time.Time // expiry, zero while the computation runs
 	value any
-	err   error
+	until time.Time
 }
 
 // cached returns the cached result for name, or else calls compute.
-func cached[T any](q *request, name string, compute func(context.Context) (T, error)) (T, error) {
-	return cachedIn(q.r.Context(), &q.s.results, name, compute)
-}
-
-func cachedIn[T any](ctx context.Context, m *resultCache, name string, compute func(context.Context) (T, error)) (T, error) {
-	k := m.get(name)
-	k.once.Do(func() {
+func cached[T any](q *request, name string, compute func(context.Context) (T, error)) (v T, err error) {
+	m := &q.s.results
+	found, err, _ := m.running.Do(name, func() (any, error) {
+		if e := m.get(name); e != nil {
+			return e.value, nil
+		}
 		start := time.Now()
-		k.err = errComputing // if compute panics
-		defer func() { m.setExpiry(k, time.Since(start)) }()
-		k.value, k.err = compute(context.WithoutCancel(ctx)) // other requests may wait for the result
+		v, err := compute(context.WithoutCancel(q.r.Context())) // other requests may wait for the result
+		if err == nil {
+			m.put(name, &cacheEntry{v, time.Now().Add(min(cacheFactor*time.Since(start), maxCacheTime))})
+		}
+		return v, err
 	})
-	if k.err != nil {
-		var none T
-		return none, k.err
+	if err == nil {
+		v = found.(T)
 	}
-	return k.value.(T), nil
+	return v, err
 }
 
-// get returns the entry for a name, and creates it if needed. It deletes expired entries.
+// get returns the entry for a name, nil for none. It deletes expired entries.
 func (m *resultCache) get(name string) *cacheEntry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	for n, k := range m.entries {
-		if !k.until.IsZero() && !now.Before(k.until) {
-			delete(m.entries, n)
-		}
-	}
-	if m.entries == nil {
-		m.entries = map[string]*cacheEntry{}
-	}
-	if m.entries[name] == nil {
-		m.entries[name] = new(cacheEntry)
-	}
+	maps.DeleteFunc(m.entries, func(_ string, e *cacheEntry) bool { return !now.Before(e.until) })
 	return m.entries[name]
 }
 
-// setExpiry sets the expiry of an entry from its computation time. Errors expire at once.
-func (m *resultCache) setExpiry(k *cacheEntry, took time.Duration) {
+func (m *resultCache) put(name string, e *cacheEntry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	k.until = time.Now()
-	if k.err == nil {
-		k.until = k.until.Add(min(cacheFactor*took, maxCacheTime))
+	if m.entries == nil {
+		m.entries = map[string]*cacheEntry{}
 	}
+	m.entries[name] = e
 }

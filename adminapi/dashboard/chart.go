@@ -71,23 +71,16 @@ func (q *request) days() (first, last core.Date) {
 	return last - core.Date(q.span()) + 1, last
 }
 
-// chart returns the chart of a page, for which days returns the traffic.
-func (q *request) chart(what string, days func(first, last core.Date) ([]core.DayTotals, error)) (*chart, error) {
-	list, err := days(q.days())
+// chart returns the chart of a page, for which list returns the traffic.
+func (q *request) chart(what string, list func(first, last core.Date) ([]core.DayTotals, error)) (*chart, error) {
+	days, err := list(q.days())
 	if err != nil {
 		return nil, err
 	}
-	c := newChart(list)
-	c.What = what
-	for _, s := range spans {
-		c.Spans = append(c.Spans, span{s, q.with("days", strconv.Itoa(s)), s == q.span()})
+	c := &chart{What: what, Width: chartWidth, Height: chartHeight, From: days[0].Date, To: days[len(days)-1].Date}
+	for _, n := range spans {
+		c.Spans = append(c.Spans, span{n, q.with("days", strconv.Itoa(n)), n == q.span()})
 	}
-	return c, nil
-}
-
-// newChart draws days, of which there is one at least.
-func newChart(days []core.DayTotals) *chart {
-	c := &chart{Width: chartWidth, Height: chartHeight, From: days[0].Date, To: days[len(days)-1].Date}
 	most := int64(0)
 	for _, d := range days {
 		c.Traffic = c.Plus(d.Traffic)
@@ -108,7 +101,7 @@ func newChart(days []core.DayTotals) *chart {
 	c.Dates = append(c.Dates, "today")
 	c.Newest = slices.Clone(days)
 	slices.Reverse(c.Newest)
-	return c
+	return c, nil
 }
 
 // bars draws the bars of days, one unit of cost so high.

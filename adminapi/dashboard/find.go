@@ -7,6 +7,31 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
+// of returns a function that makes a handler of one for the resource in the path, which find reads.
+func of[T any](find func(*request) (T, error)) func(func(*request, T) error) handler {
+	return func(h func(*request, T) error) handler {
+		return func(q *request) error {
+			v, err := find(q)
+			if err != nil {
+				return err
+			}
+			return h(q, v)
+		}
+	}
+}
+
+// The resources in paths.
+var (
+	ofKey = of(func(q *request) (*core.Key, error) {
+		return q.svc.Key(q.r.Context(), q.account(), q.r.PathValue("id"))
+	})
+	ofOwnerKey = of((*request).ownerKey)
+	ofPlan     = of(func(q *request) (*core.Plan, error) {
+		return q.svc.Plan(q.r.Context(), q.account(), q.r.PathValue("id"))
+	})
+	ofUser = of(func(q *request) (*core.User, error) { return q.user(q.r.PathValue("id")) })
+)
+
 // nilIfMissing returns nil instead of a not-found error.
 func nilIfMissing[T any](v *T, err error) (*T, error) {
 	if statuses[core.ErrorCode(err)] == http.StatusNotFound {

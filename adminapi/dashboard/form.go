@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -63,9 +61,13 @@ func (q *request) showForm(status int, title string, v formView) error {
 // token returns a token for the forms of a page. The server accepts only one of them.
 func (q *request) token() string { return q.svc.NewFormToken(q.signedIn) }
 
-// form returns a form that posts to a path below Base. An error of one field is shown at that field.
-func (q *request) form(action, submit string, fields []field, fault error) form {
+// form returns a form that posts to a path below Base. cancel is the path of the link "Cancel", "" for no link. An error of one field is
+// shown at that field.
+func (q *request) form(action, submit, cancel string, fields []field, fault error) form {
 	f := form{Action: Base + action, Token: q.token(), Submit: submit, Fields: fields}
+	if cancel != "" {
+		f.Cancel = Base + cancel
+	}
 	if e, ok := errors.AsType[*core.Error](fault); ok {
 		for i := range f.Fields {
 			if f.Fields[i].Name == e.Field {
@@ -78,38 +80,23 @@ func (q *request) form(action, submit string, fields []field, fault error) form 
 	return f
 }
 
-// showEdit answers with the form that edits the resource at a path below Base, version updated.
-func (q *request) showEdit(status int, path, name, text string, fields []field, updated time.Time, fault error) error {
-	f := q.form(path, "Save", fields, fault)
-	f.Hidden, f.Cancel = []hidden{shownVersion(updated)}, Base+path
-	return q.showForm(status, "Edit "+name, formView{Form: f, Text: text})
-}
-
 // deleteForm returns the form that confirms the deletion of the resource at a path below Base.
 func (q *request) deleteForm(path, submit string, fault error) form {
-	f := q.form(path+"/delete", submit, nil, fault)
-	f.Danger, f.Cancel = true, Base+path
+	f := q.form(path+"/delete", submit, path, nil, fault)
+	f.Danger = true
 	return f
 }
 
 // finish answers to a posted form. For an error that the user can correct it shows the form again with
-// the posted values, else it returns err. After a success it redirects to the page below Base that next
-// returns.
-func (q *request) finish(err error, show func(status int, value func(string) string, fault error) error, next func() string) error {
+// the posted values, else it returns err. After a success it calls next.
+func (q *request) finish(err error, show formPage, next func() error) error {
 	if status, ok := formStatus(err); ok {
 		return show(status, q.r.PostForm.Get, err)
 	}
 	if err != nil {
 		return err
 	}
-	return q.redirect(next())
-}
-
-// finishEdit is finish for the form that edits v, the resource at a path below Base.
-func finishEdit[T any](q *request, err error, show func(*request, int, T, func(string) string, error) error, v T, path string) error {
-	return q.finish(err, func(status int, value func(string) string, fault error) error {
-		return show(q, status, v, value, fault)
-	}, func() string { return path + "?done=saved" })
+	return next()
 }
 
 // finishDelete answers to a deletion: it redirects to the list, also if another request has deleted the
@@ -119,24 +106,6 @@ func (q *request) finishDelete(err, missing error, list string) error {
 		return err
 	}
 	return q.redirect(list + "?done=deleted")
-}
-
-// errChanged means that the resource was changed after the form was rendered. Saving the form would
-// undo that change.
-var errChanged = &core.Error{Code: core.CodeValidation, Message: "Validation failed",
-	Detail: "Someone changed it meanwhile. Look at what it is now before you save this."}
-
-// shownVersion is the hidden field with the version of the resource that a form shows.
-func shownVersion(updated time.Time) hidden {
-	return hidden{"seen", strconv.FormatInt(updated.UnixMilli(), 10)}
-}
-
-// checkUnchanged returns errChanged if the resource changed after the form was rendered.
-func (q *request) checkUnchanged(updated time.Time) error {
-	if q.r.PostForm.Get("seen") != shownVersion(updated).Value {
-		return errChanged
-	}
-	return nil
 }
 
 // errorText returns the text of an error for a form, "" for nil.
@@ -178,22 +147,23 @@ func fieldError(field, detail string) error {
 // errNoReference means that a field refers to a resource that does not exist.
 var errNoReference = errors.New("the field refers to a missing resource")
 
-// noReference returns the error for a field that refers to a missing resource.
-func noReference(field, detail string) error {
-	return errors.Join(fieldError(field, detail), errNoReference)
+// references are the errors of members that refer to a missing resource.
+var references = []struct {
+	missing      error
+	name, detail string
+}{
+	{core.ErrUserNotFound, "user_id", "There is no user with this id"},
+	{core.ErrPlanNotFound, "plan_id", "There is no such plan"},
 }
 
-// planFieldError turns a missing plan into an error of the plan field.
-func planFieldError(err error) error {
-	if errors.Is(err, core.ErrPlanNotFound) {
-		return noReference("plan_id", "There is no such plan")
+// referenceError turns the error of a missing resource into the error of the member that refers to it.
+func referenceError[R, P any](of *core.Members[R, P], err error) error {
+	for _, ref := range references {
+		if errors.Is(err, ref.missing) && findMember(of, ref.name) != nil {
+			return errors.Join(fieldError(ref.name, ref.detail), errNoReference)
+		}
 	}
 	return err
-}
-
-// without returns the fields except one.
-func without(fields []field, name string) []field {
-	return slices.DeleteFunc(fields, func(f field) bool { return f.Name == name })
 }
 
 // metadataField returns the metadata field of a user or key.
@@ -213,7 +183,7 @@ func indented(m json.RawMessage) string {
 
 // disableForm returns a form with one button that disables or enables the resource at path.
 func (q *request) disableForm(path string, disabled bool) form {
-	f := q.form(path+"/disabled", "Disable", nil, nil)
+	f := q.form(path+"/disabled", "Disable", "", nil, nil)
 	if disabled {
 		f.Submit = "Enable"
 	}
@@ -221,13 +191,14 @@ func (q *request) disableForm(path string, disabled bool) form {
 	return f
 }
 
-// postedDisabled parses a disableForm. done is a key of doneTexts.
-func (q *request) postedDisabled() (disabled bool, done string, err error) {
-	switch q.r.PostForm.Get("disabled") {
-	case "true":
-		return true, "disabled", nil
-	case "false":
-		return false, "enabled", nil
+// disable answers to the disableForm of the resource at path.
+func (q *request) disable(path string, change func(disabled bool) error) error {
+	done, ok := map[string]string{"true": "disabled", "false": "enabled"}[q.r.PostForm.Get("disabled")]
+	if !ok {
+		return errChoice
 	}
-	return false, "", errChoice
+	if err := change(done == "disabled"); err != nil {
+		return err
+	}
+	return q.redirect(path + "?done=" + done)
 }

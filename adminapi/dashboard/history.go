@@ -23,35 +23,35 @@ type historyRow struct {
 	Key *core.Key // nil if the key was deleted or is not shown
 }
 
-// keyHistory returns the history of a key.
-func (q *request) keyHistory(id string) (*historyView, error) {
-	return newHistory(q, q.svc.KeyHistory, id)
-}
-
-// userHistory returns the history of a user.
+// userHistory returns the history of a user, with the keys.
 func (q *request) userHistory(id int64) (*historyView, error) {
 	h, err := newHistory(q, q.svc.UserHistory, id)
 	if err != nil {
 		return nil, err
 	}
 	h.Keys = true
-	return h, q.nameKeys(h.Rows)
+	key := cachedLookup(q, q.svc.Key)
+	for i := range h.Rows {
+		if h.Rows[i].Key, err = key(h.Rows[i].KeyID); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
 }
 
 // newHistory returns the requested page of the history that list reads.
 func newHistory[ID any](q *request, list func(context.Context, string, ID, core.Page) ([]core.Entry, int, error), id ID) (*historyView, error) {
-	p := q.page()
-	entries, total, err := list(q.r.Context(), q.account(), id, p)
+	entries, pg, err := listed(q, func(p core.Page) ([]core.Entry, int, error) { return list(q.r.Context(), q.account(), id, p) })
 	if err != nil {
 		return nil, err
 	}
-	h := &historyView{Pager: q.pager(p, len(entries), total, p.Offset()+len(entries) < total).at("history")}
+	h := &historyView{Pager: pg.at("history")}
 	for _, e := range entries {
 		h.Rows = append(h.Rows, historyRow{Entry: e})
 	}
-	if p.Number == 1 {
-		h.state = fmt.Sprint(total)
-		if total > 0 {
+	if pg.Number == 1 {
+		h.state = fmt.Sprint(pg.Total)
+		if pg.Total > 0 {
 			h.state += fmt.Sprint("-", entries[0].At.UnixMilli())
 		}
 		h.Live = q.with("part", "history") + "&seen=" + h.state
@@ -59,19 +59,11 @@ func newHistory[ID any](q *request, list func(context.Context, string, ID, core.
 	return h, nil
 }
 
-// nameKeys sets the keys of the rows.
-func (q *request) nameKeys(rows []historyRow) (err error) {
-	key := cachedLookup(q, q.svc.Key)
-	for i := range rows {
-		if rows[i].Key, err = key(rows[i].KeyID); err != nil {
-			return err
-		}
+// renderHistory answers to a refresh: with the rows, or with 204 if they have not changed. It returns err.
+func (q *request) renderHistory(page string, h *historyView, err error) error {
+	if err != nil {
+		return err
 	}
-	return nil
-}
-
-// renderHistory answers to a refresh: with the rows, or with 204 if they have not changed.
-func (q *request) renderHistory(page string, h *historyView) error {
 	if h.Live != "" && q.r.URL.Query().Get("seen") == h.state {
 		return q.unchanged()
 	}

@@ -25,7 +25,7 @@ func TestKeyPrefixForm(t *testing.T) {
 		t.Errorf("got the key %q, want the prefix site_live_", secret)
 	}
 	b.get("/dashboard/keys").want(t, 200, "<code>"+k.Hint+"</code>")
-	b.get("/dashboard/start").want(t, 200, "grep -o &#39;site_live_[A-Za-z0-9]*&#39;")
+	b.get("/dashboard/start").want(t, 200, "grep -o 'site_live_[A-Za-z0-9]*'")
 	for path, want := range map[string]string{
 		"keys?q=" + secret:                            "/dashboard/keys/" + k.ID,
 		"keys?q=" + core.NewUserSecret("site_live_"):  "/dashboard/keys?q=site_live_***",

@@ -1,25 +1,13 @@
 package dashboard
 
 import (
-	"context"
-	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-// ofKey calls a handler with the key in the path.
-func ofKey(h func(*request, *core.Key) error) handler {
-	return func(q *request) error {
-		k, err := q.svc.Key(q.r.Context(), q.account(), q.r.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		return h(q, k)
-	}
-}
 
 // keysView is the data of the page of keys.
 type keysView struct {
@@ -88,7 +76,7 @@ func keysPage(q *request) error {
 // redirectToKey redirects to the page of the key with a value, or else to the list. The value is a
 // secret, which must not stay in the address.
 func (q *request) redirectToKey(value string) error {
-	keys, _, err := q.svc.SearchKeys(q.r.Context(), q.account(), value, core.KeyFilter{}, core.Page{Number: 1, Size: 1})
+	keys, _, err := q.svc.SearchKeys(q.r.Context(), q.account(), value, core.KeyFilter{}, onlyOne)
 	if err != nil {
 		return err
 	}
@@ -101,19 +89,18 @@ func (q *request) redirectToKey(value string) error {
 
 // keys returns the requested page of keys. The total is unknown for a search.
 func (q *request) keys() ([]*core.Key, pager, error) {
-	p, f := q.page(), q.keyFilter()
+	f := q.keyFilter()
 	if text := q.query("q"); text != "" {
+		p := q.page()
 		keys, more, err := q.svc.SearchKeys(q.r.Context(), q.account(), text, f, p)
 		return keys, q.pager(p, len(keys), -1, more), err
 	}
-	list := q.svc.Keys
-	if f.PlanID != nil {
-		list = func(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
-			return q.svc.KeysUnderPlan(ctx, account, *f.PlanID, f, p)
+	return listed(q, func(p core.Page) ([]*core.Key, int, error) {
+		if f.PlanID != nil {
+			return q.svc.KeysUnderPlan(q.r.Context(), q.account(), *f.PlanID, f, p)
 		}
-	}
-	keys, total, err := list(q.r.Context(), q.account(), f, p)
-	return keys, q.pager(p, len(keys), total, p.Offset()+len(keys) < total), err
+		return q.svc.Keys(q.r.Context(), q.account(), f, p)
+	})
 }
 
 // keyFilter returns the filter in the query.
@@ -164,12 +151,9 @@ type keyView struct {
 }
 
 func keyPage(q *request, k *core.Key) error {
-	h, err := q.keyHistory(k.ID)
-	if err != nil {
-		return err
-	}
-	if q.part("history") {
-		return q.renderHistory("key", h)
+	h, err := newHistory(q, q.svc.KeyHistory, k.ID)
+	if err != nil || q.part("history") {
+		return q.renderHistory("key", h, err)
 	}
 	rows, err := q.keyRows([]*core.Key{k})
 	if err != nil {
@@ -199,10 +183,21 @@ func (v keyView) Earlier() (values []core.GraceValue) {
 	return values
 }
 
+// keyEditor has no create: a new key has a value, which createKey shows.
+var keyEditor = &editor[string, core.Key, core.KeyPatch]{
+	noun:    "key",
+	note:    "A change applies to the next request. The value of the key stays the same.",
+	members: &core.KeyMembers,
+	first:   map[string]string{"status": "active"},
+	special: (*request).keyFields,
+	of:      func(k *core.Key) (id, name string, updated time.Time) { return k.ID, k.Name, k.UpdatedAt },
+	update:  (*core.Service).UpdateKey,
+}
+
 // keyFields returns the fields of the form of a key. value returns the value of a field by name.
 func (q *request) keyFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("The user’s plan", value("plan_id"), false)
-	return withOthers([]field{
+	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true, Hint: "What the key is for, as in “production”."},
 		{Name: "user_id", Label: "User", Value: value("user_id"), Required: true, Hint: "The id of the user, as it is on its page."},
 		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
@@ -211,63 +206,44 @@ func (q *request) keyFields(value func(string) string) ([]field, error) {
 			{"active", "Active", ""}, {"inactive", "Disabled", "Every request with it is refused."}}},
 		{Name: "expires_at", Label: "Expires at", Type: "datetime-local", Value: value("expires_at"), Hint: "In UTC. Empty for never."},
 		metadataField(value),
-	}, &core.KeyMembers, value), err
+	}, err
 }
 
-// keyPatch parses the form of a key. k is the key that it edits, nil for a new one.
-func (q *request) keyPatch(k *core.Key) (p core.KeyPatch, err error) {
-	err = readMembers(q.r.PostForm, &core.KeyMembers, k, &p)
-	return p, err
-}
-
-// keyFieldError turns a missing user or plan into an error of its field.
-func keyFieldError(err error) error {
-	if errors.Is(err, core.ErrUserNotFound) {
-		return noReference("user_id", "There is no user with this id")
-	}
-	return planFieldError(err)
-}
-
-// newKeyUser returns the user of a new key from the query, nil if the form has a user field.
-func (q *request) newKeyUser() (*core.User, error) {
+// newKeyForm returns the form of a new key: of the user in the query, or of one that is filled in.
+func (q *request) newKeyForm() (u *core.User, show formPage, err error) {
+	path, back, text := "keys", "keys", ""
 	if id := q.query("user"); id != "" {
-		return q.user(id)
+		if u, err = q.user(id); err != nil {
+			return nil, nil, err
+		}
+		path, back, text = "keys?user="+strconv.FormatInt(u.ID, 10), userPath(u.ID), "A key of "+u.Name+"."
 	}
-	return nil, nil
+	return u, func(status int, value func(string) string, fault error) error {
+		fields, err := keyEditor.fields(q, value)
+		if err != nil {
+			return err
+		}
+		if u != nil {
+			fields = slices.DeleteFunc(fields, func(f field) bool { return f.Name == "user_id" })
+		}
+		return q.showForm(status, "New key", formView{Form: q.form(path, "Create key", back, fields, fault), Text: text})
+	}, nil
 }
 
 func newKeyPage(q *request) error {
-	u, err := q.newKeyUser()
+	_, show, err := q.newKeyForm()
 	if err != nil {
 		return err
 	}
-	return q.showNewKey(http.StatusOK, u, func(name string) string {
-		return map[string]string{"status": "active"}[name]
-	}, nil)
-}
-
-// showNewKey shows the form of a new key: of the user u, or of one that is filled in.
-func (q *request) showNewKey(status int, u *core.User, value func(string) string, fault error) error {
-	fields, err := q.keyFields(value)
-	if err != nil {
-		return err
-	}
-	path, back, text := "keys", "keys", ""
-	if u != nil {
-		fields = without(fields, "user_id")
-		path, back, text = "keys?user="+strconv.FormatInt(u.ID, 10), userPath(u.ID), "A key of "+u.Name+"."
-	}
-	f := q.form(path, "Create key", fields, fault)
-	f.Cancel = Base + back
-	return q.showForm(status, "New key", formView{Form: f, Text: text})
+	return show(http.StatusOK, keyEditor.firstValue, nil)
 }
 
 func createKey(q *request) error {
-	u, err := q.newKeyUser()
+	u, show, err := q.newKeyForm()
 	if err != nil {
 		return err
 	}
-	p, err := q.keyPatch(nil)
+	p, err := keyEditor.patch(q, nil)
 	if u != nil {
 		p.UserID = &u.ID
 	}
@@ -276,53 +252,20 @@ func createKey(q *request) error {
 	if err == nil {
 		k, secret, err = q.svc.CreateKey(q.r.Context(), q.account(), p)
 	}
-	err = keyFieldError(err)
-	if status, ok := formStatus(err); ok {
-		return q.showNewKey(status, u, q.r.PostForm.Get, err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Back: href("keys", k.ID)})
-}
-
-func editKeyPage(q *request, k *core.Key) error {
-	return q.showEditKey(http.StatusOK, k, func(name string) string { return memberText(&core.KeyMembers, k, name) }, nil)
-}
-
-func (q *request) showEditKey(status int, k *core.Key, value func(string) string, fault error) error {
-	fields, err := q.keyFields(value)
-	if err != nil {
-		return err
-	}
-	return q.showEdit(status, "keys/"+k.ID, k.Name, "A change applies to the next request. The value of the key stays the same.",
-		fields, k.UpdatedAt, fault)
-}
-
-func updateKey(q *request, k *core.Key) error {
-	p, err := q.keyPatch(k)
-	if err == nil {
-		err = q.checkUnchanged(k.UpdatedAt)
-	}
-	if err == nil {
-		_, err = q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, p)
-	}
-	return finishEdit(q, keyFieldError(err), (*request).showEditKey, k, "keys/"+k.ID)
+	return q.finish(referenceError(&core.KeyMembers, err), show, func() error {
+		return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Back: href("keys", k.ID)})
+	})
 }
 
 func disableKey(q *request, k *core.Key) error {
-	disabled, done, err := q.postedDisabled()
-	if err != nil {
+	return q.disable("keys/"+k.ID, func(disabled bool) error {
+		status := core.KeyActive
+		if disabled {
+			status = core.KeyInactive
+		}
+		_, err := q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, core.KeyPatch{Status: new(string(status))})
 		return err
-	}
-	status := core.KeyActive
-	if disabled {
-		status = core.KeyInactive
-	}
-	if _, err := q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, core.KeyPatch{Status: new(string(status))}); err != nil {
-		return err
-	}
-	return q.redirect("keys/" + k.ID + "?done=" + done)
+	})
 }
 
 // keyGraces are the choices for the old value of a regenerated key.
@@ -334,15 +277,16 @@ var keyGraces = []option{
 }
 
 func regenerateKeyPage(q *request, k *core.Key) error {
-	return q.showRegenerateKey(http.StatusOK, k, "86400", nil)
+	return q.regenerateKeyForm(k)(http.StatusOK, func(string) string { return "86400" }, nil)
 }
 
-func (q *request) showRegenerateKey(status int, k *core.Key, grace string, fault error) error {
-	f := q.form("keys/"+k.ID+"/regenerate", "Regenerate", []field{
-		{Name: "grace", Label: "Expire the old key", Type: "radio", Value: grace, Options: keyGraces}}, fault)
-	f.Cancel = href("keys", k.ID)
-	return q.showForm(status, "Regenerate “"+k.Name+"”", formView{Form: f,
-		Text: "The key gets a new value in place of " + k.Hint + ". It keeps its id, its plan and what it used. The new value is shown once."})
+func (q *request) regenerateKeyForm(k *core.Key) formPage {
+	return func(status int, value func(string) string, fault error) error {
+		f := q.form("keys/"+k.ID+"/regenerate", "Regenerate", "keys/"+k.ID, []field{
+			{Name: "grace", Label: "Expire the old key", Type: "radio", Value: value("grace"), Options: keyGraces}}, fault)
+		return q.showForm(status, "Regenerate “"+k.Name+"”", formView{Form: f,
+			Text: "The key gets a new value in place of " + k.Hint + ". It keeps its id, its plan and what it used. The new value is shown once."})
+	}
 }
 
 func regenerateKey(q *request, k *core.Key) error {
@@ -351,13 +295,9 @@ func regenerateKey(q *request, k *core.Key) error {
 		return err
 	}
 	_, secret, err := q.svc.RegenerateKey(q.r.Context(), q.account(), k.ID, grace)
-	if status, ok := formStatus(err); ok {
-		return q.showRegenerateKey(status, k, q.r.PostForm.Get("grace"), err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Say: say, Back: href("keys", k.ID)})
+	return q.finish(err, q.regenerateKeyForm(k), func() error {
+		return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Say: say, Back: href("keys", k.ID)})
+	})
 }
 
 func deleteKeyPage(q *request, k *core.Key) error {

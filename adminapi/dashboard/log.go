@@ -3,54 +3,22 @@ package dashboard
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
-// linesPerMinute bounds the log lines of each message and reason: many wrong passwords must
-// not fill the disk, and must not hide another message.
-const linesPerMinute = 60
-
-// limitedLog writes at most [linesPerMinute] lines of each message and reason in any minute.
-// The next line says how many were suppressed since the last.
-type limitedLog struct {
-	log      *slog.Logger
-	throttle *core.Throttle
-
-	mu         sync.Mutex
-	suppressed map[string]int // lines, by message and reason
-}
-
-func newLimitedLog(log *slog.Logger) *limitedLog {
-	return &limitedLog{log: log, throttle: core.NewThrottle(linesPerMinute, time.Minute, time.Now()), suppressed: map[string]int{}}
-}
-
-// write logs the message, or counts it as suppressed. It calls attrs only if it logs.
-func (l *limitedLog) write(level slog.Level, now time.Time, message string, reason slog.Attr, attrs func() []slog.Attr) {
-	kind := message + ": " + reason.Value.String()
-	_, admitted := l.throttle.Admit(kind, now)
-	l.mu.Lock()
-	suppressed := l.suppressed[kind]
-	if admitted {
-		delete(l.suppressed, kind)
-	} else {
-		l.suppressed[kind]++
-	}
-	l.mu.Unlock()
-	if admitted {
-		l.log.LogAttrs(context.Background(), level, message, append(attrs(), reason, slog.Int("suppressed", suppressed))...)
-	}
-}
-
-// log writes a line about the request, see [limitedLog].
+// log writes a line about the request, at most [logthrottle.LinesPerMinute] of each message and reason: many wrong passwords must not fill
+// the disk, and must not hide another message. The next line says how many were suppressed since the last. log calls attrs only if it writes.
 func (q *request) log(level slog.Level, message string, reason slog.Attr, attrs func() []slog.Attr) {
 	now := time.Now()
 	if q.svc != nil {
 		now = q.svc.Now()
 	}
-	q.s.limited.write(level, now, message, reason, attrs)
+	of, _ := q.s.throttles.LoadOrStore(message+": "+reason.Value.String(), new(logthrottle.Throttle))
+	if suppressed, ok := of.(*logthrottle.Throttle).Admit(now); ok {
+		q.s.config.Logger.LogAttrs(context.Background(), level, message, append(attrs(), reason, slog.Int64("suppressed", suppressed))...)
+	}
 }
 
 // logAuth logs that a browser signed in or was refused. account returns the id of the account;

@@ -15,15 +15,29 @@ import (
 // localTime is the format of a datetime-local input.
 const localTime = "2006-01-02T15:04:05"
 
-// memberText returns the value of a member as its field has it, "" for none.
-func memberText[R, P any](of *core.Members[R, P], r *R, name string) string {
+// findMember returns the member with a name, nil for none.
+func findMember[R, P any](of *core.Members[R, P], name string) *core.Member[R, P] {
 	i := slices.IndexFunc(of.List, func(m core.Member[R, P]) bool { return m.Name == name })
 	if i < 0 {
+		return nil
+	}
+	return &of.List[i]
+}
+
+// memberText returns the value of a member as its field has it, "" for none. A rate has the fields rate, per and burst.
+func memberText[R, P any](of *core.Members[R, P], r *R, name string) string {
+	m := findMember(of, name)
+	if name == "per" || name == "burst" {
+		m = findMember(of, "rate")
+	}
+	if m == nil {
 		return ""
 	}
-	switch v := of.List[i].Get(r).(type) {
+	switch v := m.Get(r).(type) {
 	case nil:
 		return ""
+	case core.Rate:
+		return map[string]string{"rate": fmt.Sprint(v.Requests), "per": string(v.Per), "burst": fmt.Sprint(v.Burst)}[name]
 	case []string:
 		return strings.Join(v, "\n")
 	case []core.Limit:
@@ -50,11 +64,11 @@ func readMembers[R, P any](post url.Values, of *core.Members[R, P], r *R, p *P, 
 			text += ":00" // a browser omits zero seconds
 		}
 		switch {
-		case r != nil && text == trimmed(memberText(of, r, m.Name)):
+		case r != nil && m.Type != core.TypeRate && text == trimmed(memberText(of, r, m.Name)):
 		case text == "" && m.Nullable:
 			m.Set(p, nil)
 		default:
-			v, err := memberValue(m.Name, m.Type, text)
+			v, err := memberValue(m.Name, m.Type, text, post)
 			if err != nil {
 				return err
 			}
@@ -68,8 +82,8 @@ func trimmed(text string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text))
 }
 
-// memberValue parses the text of a field.
-func memberValue(name string, typ core.MemberType, text string) (v any, err error) {
+// memberValue parses the text of a field. post has the other fields of a rate.
+func memberValue(name string, typ core.MemberType, text string, post url.Values) (v any, err error) {
 	switch typ {
 	case core.TypeText:
 		return text, nil
@@ -84,6 +98,8 @@ func memberValue(name string, typ core.MemberType, text string) (v any, err erro
 		return json.RawMessage(text), nil
 	case core.TypeLimits:
 		return planLimits(text)
+	case core.TypeRate:
+		return planRate(post)
 	case core.TypeWhole:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {

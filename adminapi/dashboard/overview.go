@@ -67,14 +67,14 @@ func overviewPage(q *request) error {
 }
 
 func (q *request) tiles() (t tiles, err error) {
-	ctx, one := q.r.Context(), core.Page{Number: 1, Size: 1}
-	if _, t.Users, err = q.svc.Users(ctx, q.account(), core.UserFilter{}, one); err != nil {
+	ctx := q.r.Context()
+	if _, t.Users, err = q.svc.Users(ctx, q.account(), core.UserFilter{}, onlyOne); err != nil {
 		return t, err
 	}
-	if _, t.Keys, err = q.svc.Keys(ctx, q.account(), core.KeyFilter{}, one); err != nil {
+	if _, t.Keys, err = q.svc.Keys(ctx, q.account(), core.KeyFilter{}, onlyOne); err != nil {
 		return t, err
 	}
-	if _, t.Plans, err = q.svc.Plans(ctx, q.account(), one); err != nil {
+	if _, t.Plans, err = q.svc.Plans(ctx, q.account(), onlyOne); err != nil {
 		return t, err
 	}
 	days, err := q.accountDays(q.days()) // same cached value as the chart
@@ -90,7 +90,7 @@ func (q *request) nearLimit() (v nearLimit, err error) {
 		return q.svc.NearLimits(ctx, q.account(), nearLimitRows)
 	})
 	for _, n := range list {
-		v.Rows = append(v.Rows, nearRow{newUsage(core.LimitUsage{Limit: n.Plan.Primary(), Usage: n.Usage}), n.User, n.Key, n.Plan})
+		v.Rows = append(v.Rows, nearRow{&usage{core.LimitUsage{Limit: n.Plan.Primary(), Usage: n.Usage}}, n.User, n.Key, n.Plan})
 	}
 	v.Live = q.with("part", "near-limit")
 	return v, err

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -26,7 +27,7 @@ type newSecret struct {
 func ownerKeysPage(q *request) error {
 	p := q.page()
 	// The page lists the newest keys first, the store lists them last.
-	_, total, err := q.svc.OwnerKeys(q.r.Context(), q.account(), core.Page{Number: 1, Size: 1})
+	_, total, err := q.svc.OwnerKeys(q.r.Context(), q.account(), onlyOne)
 	if err != nil {
 		return err
 	}
@@ -59,26 +60,22 @@ func newestFirst[T any](p core.Page, total int, list func(core.Page) ([]T, int, 
 	return items, nil
 }
 
-func newOwnerKeyPage(q *request) error { return q.showNewOwnerKey(http.StatusOK, "", nil) }
+func newOwnerKeyPage(q *request) error {
+	return q.newOwnerKeyForm(http.StatusOK, url.Values{}.Get, nil)
+}
 
-func (q *request) showNewOwnerKey(status int, name string, fault error) error {
-	f := q.form("owner-keys", "Create key", []field{{Name: "name", Label: "Name", Value: name, Required: true, Autofocus: true,
+func (q *request) newOwnerKeyForm(status int, value func(string) string, fault error) error {
+	f := q.form("owner-keys", "Create key", "owner-keys", []field{{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true,
 		Hint: "What the key is for, as in “production server”. Only you see it."}}, fault)
-	f.Cancel = href("owner-keys")
 	return q.showForm(status, "New owner's key", formView{Form: f,
 		Text: "An owner's key lets your own programs use the REST API of this account: create users and keys, and ask whether a request is allowed."})
 }
 
 func createOwnerKey(q *request) error {
-	name := q.r.PostForm.Get("name")
-	k, secret, err := q.svc.CreateOwnerKey(q.r.Context(), q.account(), name)
-	if status, ok := formStatus(err); ok {
-		return q.showNewOwnerKey(status, name, err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Back: href("owner-keys")})
+	k, secret, err := q.svc.CreateOwnerKey(q.r.Context(), q.account(), q.r.PostForm.Get("name"))
+	return q.finish(err, q.newOwnerKeyForm, func() error {
+		return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Back: href("owner-keys")})
+	})
 }
 
 // showSecret answers with a page that shows a new secret.
@@ -104,23 +101,14 @@ var graces = []option{
 	{"0", "It stops now", "The next request with it is refused. For a key that someone else has seen."},
 }
 
-func regenerateOwnerKeyPage(q *request) error {
-	k, err := q.ownerKey()
-	if err != nil {
-		return err
-	}
-	f := q.form("owner-keys/"+k.ID+"/regenerate", "Regenerate", []field{
+func regenerateOwnerKeyPage(q *request, k *core.OwnerKey) error {
+	f := q.form("owner-keys/"+k.ID+"/regenerate", "Regenerate", "owner-keys", []field{
 		{Name: "grace", Label: "Expire the old key", Type: "radio", Value: "keep", Options: graces}}, nil)
-	f.Cancel = href("owner-keys")
 	return q.showForm(http.StatusOK, "Regenerate “"+k.Name+"”", formView{Form: f,
 		Text: "You get a new key in place of " + k.Hint + ", with the same name. It is shown once."})
 }
 
-func regenerateOwnerKey(q *request) error {
-	k, err := q.ownerKey()
-	if err != nil {
-		return err
-	}
+func regenerateOwnerKey(q *request, k *core.OwnerKey) (err error) {
 	grace, say := time.Duration(-1), "The old key "+k.Hint+" keeps working until you revoke it."
 	if q.r.PostForm.Get("grace") != "keep" {
 		if grace, say, err = q.grace(k.Hint, core.MaxOwnerGrace); err != nil {
@@ -157,8 +145,8 @@ func revokeOwnerKeyPage(q *request) error {
 	if err != nil {
 		return err
 	}
-	f := q.form("owner-keys/"+k.ID+"/revoke", "Revoke key", nil, nil)
-	f.Danger, f.Cancel = true, href("owner-keys")
+	f := q.form("owner-keys/"+k.ID+"/revoke", "Revoke key", "owner-keys", nil, nil)
+	f.Danger = true
 	return q.showForm(http.StatusOK, "Revoke “"+k.Name+"”?", formView{Form: f, Points: []string{
 		"The next request with " + k.Hint + " is refused, on every server.",
 		"It cannot be taken back: a new key has to be made instead.",

@@ -8,20 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-// ofPlan calls a handler with the plan in the path.
-func ofPlan(h func(*request, *core.Plan) error) handler {
-	return func(q *request) error {
-		pl, err := q.svc.Plan(q.r.Context(), q.account(), q.r.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		return h(q, pl)
-	}
-}
 
 // plansView is the data of the page of plans.
 type plansView struct {
@@ -36,12 +26,11 @@ type planRow struct {
 }
 
 func plansPage(q *request) error {
-	p := q.page()
-	plans, total, err := q.svc.Plans(q.r.Context(), q.account(), p)
+	plans, pg, err := listed(q, func(p core.Page) ([]*core.Plan, int, error) { return q.svc.Plans(q.r.Context(), q.account(), p) })
 	if err != nil {
 		return err
 	}
-	v := plansView{Pager: q.pager(p, len(plans), total, p.Offset()+len(plans) < total)}
+	v := plansView{Pager: pg}
 	for _, pl := range plans {
 		row, err := q.planRow(pl)
 		if err != nil {
@@ -54,12 +43,11 @@ func plansPage(q *request) error {
 
 // planRow counts the users and keys on a plan.
 func (q *request) planRow(pl *core.Plan) (planRow, error) {
-	one := core.Page{Number: 1, Size: 1}
-	_, users, err := q.svc.Users(q.r.Context(), q.account(), core.UserFilter{OnPlan: pl.ID}, one)
+	_, users, err := q.svc.Users(q.r.Context(), q.account(), core.UserFilter{OnPlan: pl.ID}, onlyOne)
 	if err != nil {
 		return planRow{}, err
 	}
-	_, keys, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{PlanID: &pl.ID}, one)
+	_, keys, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{PlanID: &pl.ID}, onlyOne)
 	return planRow{pl, users, keys}, err
 }
 
@@ -96,9 +84,20 @@ func planPage(q *request, pl *core.Plan) error {
 // periodOptions are the periods of a plan.
 var periodOptions = []option{{Value: "day", Label: "a day"}, {Value: "week", Label: "a week, from Monday"}, {Value: "month", Label: "a month"}, {Value: "year", Label: "a year"}}
 
+var planEditor = &editor[string, core.Plan, core.PlanPatch]{
+	noun:    "plan",
+	note:    "A change applies to the next request. The usage of the current period stays.",
+	members: &core.PlanMembers,
+	first:   map[string]string{"request_period": "month", "is_active": "true", "per": "second"},
+	special: planFields,
+	of:      func(pl *core.Plan) (id, name string, updated time.Time) { return pl.ID, pl.Name, pl.UpdatedAt },
+	create:  (*core.Service).CreatePlan,
+	update:  (*core.Service).UpdatePlan,
+}
+
 // planFields returns the fields of the form of a plan. value returns the value of a field by name.
-func planFields(value func(string) string) []field {
-	return withOthers([]field{
+func planFields(_ *request, value func(string) string) ([]field, error) {
+	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
 		{Name: "max_requests", Label: "Requests", Type: "number", Value: value("max_requests"), Min: "1", Max: "9007199254740991",
 			Hint: "How many are allowed in each period. Empty: unlimited."},
@@ -113,16 +112,7 @@ func planFields(value func(string) string) []field {
 		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
 		{Name: "is_active", Label: "Status", Type: "radio", Value: value("is_active"), Options: []option{
 			{"true", "Active", ""}, {"false", "Inactive", "Existing users keep the plan. New assignments are blocked."}}},
-	}, &core.PlanMembers, value)
-}
-
-// planPatch parses the form of a plan. pl is the plan that it edits, nil for a new one.
-func (q *request) planPatch(pl *core.Plan) (p core.PlanPatch, err error) {
-	post := q.r.PostForm
-	if err = readMembers(post, &core.PlanMembers, pl, &p, "rate"); err == nil && post.Has("rate") {
-		p.Rate, err = planRate(post)
-	}
-	return p, err
+	}, nil
 }
 
 // planLimits parses limits, one on each line, as limitLines writes them.
@@ -151,73 +141,19 @@ func limitLines(limits []core.Limit) string {
 	return b.String()
 }
 
-// planRate parses the fields of a rate: none if the field rate is empty.
-func planRate(post url.Values) (core.Optional[core.Rate], error) {
-	rate, burst := strings.TrimSpace(post.Get("rate")), strings.TrimSpace(post.Get("burst"))
-	if rate == "" {
-		return core.Null[core.Rate](), nil
+// planRate parses the fields of a rate.
+func planRate(post url.Values) (r core.Rate, err error) {
+	r.Per = core.RatePer(post.Get("per"))
+	if r.Requests, err = strconv.ParseInt(strings.TrimSpace(post.Get("rate")), 10, 64); err != nil {
+		return r, fieldError("rate", "Rate must be a whole number, or empty for no rate")
 	}
-	r := core.Rate{Per: core.RatePer(post.Get("per"))}
-	var err error
-	if r.Requests, err = strconv.ParseInt(rate, 10, 64); err != nil {
-		return core.Optional[core.Rate]{}, fieldError("rate", "Rate must be a whole number, or empty for no rate")
-	}
-	if r.Burst = r.Requests; burst != "" {
+	r.Burst = r.Requests
+	if burst := strings.TrimSpace(post.Get("burst")); burst != "" {
 		if r.Burst, err = strconv.ParseInt(burst, 10, 64); err != nil {
-			return core.Optional[core.Rate]{}, fieldError("burst", "Burst must be a whole number")
+			return r, fieldError("burst", "Burst must be a whole number")
 		}
 	}
-	return core.Some(r), nil
-}
-
-func newPlanPage(q *request) error {
-	return q.showNewPlan(http.StatusOK, func(name string) string {
-		return map[string]string{"request_period": "month", "is_active": "true", "per": "second"}[name]
-	}, nil)
-}
-
-func (q *request) showNewPlan(status int, value func(string) string, fault error) error {
-	f := q.form("plans", "Create plan", planFields(value), fault)
-	f.Cancel = href("plans")
-	return q.showForm(status, "New plan", formView{Form: f})
-}
-
-func createPlan(q *request) error {
-	p, err := q.planPatch(nil)
-	var pl *core.Plan
-	if err == nil {
-		pl, err = q.svc.CreatePlan(q.r.Context(), q.account(), p)
-	}
-	return q.finish(err, q.showNewPlan, func() string { return "plans/" + pl.ID + "?done=created" })
-}
-
-func editPlanPage(q *request, pl *core.Plan) error {
-	rate, burst, per := "", "", core.PerSecond
-	if r := pl.Rate; r != nil {
-		rate, burst, per = strconv.FormatInt(r.Requests, 10), strconv.FormatInt(r.Burst, 10), r.Per
-	}
-	return q.showEditPlan(http.StatusOK, pl, func(name string) string {
-		if of, ok := map[string]string{"rate": rate, "per": string(per), "burst": burst}[name]; ok {
-			return of
-		}
-		return memberText(&core.PlanMembers, pl, name)
-	}, nil)
-}
-
-func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) string, fault error) error {
-	return q.showEdit(status, "plans/"+pl.ID, pl.Name, "A change applies to the next request. The usage of the current period stays.",
-		planFields(value), pl.UpdatedAt, fault)
-}
-
-func updatePlan(q *request, pl *core.Plan) error {
-	p, err := q.planPatch(pl)
-	if err == nil {
-		err = q.checkUnchanged(pl.UpdatedAt)
-	}
-	if err == nil {
-		_, err = q.svc.UpdatePlan(q.r.Context(), q.account(), pl.ID, p)
-	}
-	return finishEdit(q, err, (*request).showEditPlan, pl, "plans/"+pl.ID)
+	return r, nil
 }
 
 func deletePlanPage(q *request, pl *core.Plan) error { return q.showDeletePlan(http.StatusOK, pl, nil) }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -41,11 +43,11 @@ type Config struct {
 
 // Server serves the paths below [Base]. It is safe for concurrent use.
 type Server struct {
-	config  Config
-	limited *limitedLog
-	mux     *http.ServeMux
-	cross   *http.CrossOriginProtection
-	results resultCache
+	config    Config
+	mux       *http.ServeMux
+	cross     *http.CrossOriginProtection
+	results   resultCache
+	throttles sync.Map // of log lines: a *logthrottle.Throttle for each message and reason
 
 	forms, signIns exchange.Bytes // that are being read
 	signInBlocks   exchange.Bytes // the same sign-ins, by block: see core.NetworksOf
@@ -64,7 +66,7 @@ func New(c Config) *Server {
 		strangerAnswers: exchange.Bytes{All: 16 << 20, Each: 1 << 20},
 
 		signInBlocks: exchange.Bytes{All: 32 << 20, Each: 256 * maxSignIn},
-		limited:      newLimitedLog(c.Logger), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
+		mux:          http.NewServeMux(), cross: http.NewCrossOriginProtection()}
 	s.mux.HandleFunc("GET "+Base+"assets/{name}", asset)
 	for pattern, h := range publicPages {
 		s.mux.Handle(pattern, s.serve(h))
@@ -241,6 +243,13 @@ func (q *request) redirect(page string) error {
 	return nil
 }
 
+// ownStatuses are the statuses of errors whose codes have another one.
+var ownStatuses = map[*core.Error]int{
+	errCrossOrigin: http.StatusForbidden,
+	errEarly:       http.StatusTooEarly,
+	errTooLong:     http.StatusRequestEntityTooLarge,
+}
+
 // statuses maps each public code to its status. Other codes are answered with 500.
 var statuses = map[core.Code]int{
 	core.CodeInvalidRequest:    http.StatusBadRequest,
@@ -263,34 +272,29 @@ func (q *request) fail(err error) {
 	}
 	e, ok := errors.AsType[*core.Error](err)
 	canceled := errors.Is(err, q.r.Context().Err()) // the client has disconnected, which is the cause of err
-	status := http.StatusInternalServerError
+	status := cmp.Or(ownStatuses[e], statuses[core.ErrorCode(err)])
 	switch {
-	case errors.Is(err, errCrossOrigin):
-		status = http.StatusForbidden
-	case errors.Is(err, errEarly):
-		status = http.StatusTooEarly
-	case errors.Is(err, errTooLong):
-		status = http.StatusRequestEntityTooLarge
-	case ok && statuses[e.Code] != 0:
-		status = statuses[e.Code]
-	case canceled:
+	case status == 0 && canceled:
 		status = http.StatusServiceUnavailable
+	case status == 0:
+		status = http.StatusInternalServerError
 	}
-	if status >= 500 && !canceled && !errors.Is(err, errBusy) && !errors.Is(err, errBusyReader) && !core.IsLogged(err) {
+	busy := errors.Is(err, errBusy) || errors.Is(err, errBusyReader)
+	if status >= 500 && !canceled && !busy && !core.IsLogged(err) {
 		q.log(slog.LevelError, "dashboard request failed", slog.Int("status", status), func() []slog.Attr {
 			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
 		})
 	}
+	wait := time.Second
+	if errors.Is(err, core.ErrBusy) {
+		busy, wait = true, retryBusy
+	}
+	if status == http.StatusServiceUnavailable {
+		q.retryAfter(wait)
+	}
 	text := "Internal error. The server log has the cause"
 	switch {
-	case errors.Is(err, core.ErrBusy):
-		q.retryAfter(retryBusy)
-		text = core.ErrBusy.Message
-	case errors.Is(err, errBusy), errors.Is(err, errBusyReader):
-		q.retryAfter(time.Second)
-		text = e.Message
-	case status == http.StatusServiceUnavailable:
-		q.w.Header().Set("Retry-After", "1")
+	case status == http.StatusServiceUnavailable && !busy:
 		text = "The store is unavailable: please try again in a moment"
 	case ok && e.Detail != "":
 		text = e.Detail

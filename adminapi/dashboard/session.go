@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -180,20 +181,15 @@ func dashboardPath(next string) string {
 	return next
 }
 
-func signOut(q *request) error {
-	if err := q.svc.SignOut(q.r.Context(), q.signedIn); err != nil {
-		return err
+// signingOut returns a handler that ends sessions.
+func signingOut(end func(*core.Service, context.Context, *core.SignedIn) error) handler {
+	return func(q *request) error {
+		if err := end(q.svc, q.r.Context(), q.signedIn); err != nil {
+			return err
+		}
+		q.setSession("")
+		return q.redirect("sign-in")
 	}
-	q.setSession("")
-	return q.redirect("sign-in")
-}
-
-func signOutEverywhere(q *request) error {
-	if err := q.svc.SignOutEverywhere(q.r.Context(), q.signedIn); err != nil {
-		return err
-	}
-	q.setSession("")
-	return q.redirect("sign-in")
 }
 
 // settingsView is the data of the settings page.
@@ -223,7 +219,7 @@ func (q *request) showSettings(status int, prefix string, prefixFault, passwordF
 	a := q.signedIn.Account
 	v := settingsView{Form: q.token(), Prefixes: slices.DeleteFunc(append([]string{core.DefaultKeyPrefix}, a.KeyPrefixes...),
 		func(p string) bool { return p == a.PrefixOfNewKeys() })}
-	v.KeyPrefix = q.form("settings/key-prefix", "Save prefix", []field{{Name: "key_prefix", Label: "Prefix of new keys", Value: prefix, Required: true,
+	v.KeyPrefix = q.form("settings/key-prefix", "Save prefix", "", []field{{Name: "key_prefix", Label: "Prefix of new keys", Value: prefix, Required: true,
 		Hint: "As in acme_live_: letters a to z, digits and _, with _ at the end. Created and regenerated keys begin with it."}}, prefixFault)
 	for _, se := range sessions {
 		v.Sessions = append(v.Sessions, sessionView{se, se.Digest == q.signedIn.Session.Digest})
@@ -238,7 +234,7 @@ func (q *request) showSettings(status int, prefix string, prefixFault, passwordF
 	}
 	fields = append(fields, field{Name: "password", Label: "New password", Type: "password", Required: true, Autocomplete: "new-password",
 		Hint: "At least 12 characters. Setting it signs out every other browser.", MinLength: core.MinPasswordLength})
-	v.Password = q.form("settings/password", submit, fields, passwordFault)
+	v.Password = q.form("settings/password", submit, "", fields, passwordFault)
 	return q.render(status, "settings", "Settings", v)
 }
 
@@ -262,5 +258,5 @@ func setKeyPrefix(q *request) error {
 	_, err := q.svc.UpdateAccount(q.r.Context(), q.account(), core.AccountPatch{KeyPrefix: &prefix})
 	return q.finish(err, func(status int, _ func(string) string, fault error) error {
 		return q.showSettings(status, prefix, fault, nil)
-	}, func() string { return "settings?done=prefix" })
+	}, func() error { return q.redirect("settings?done=prefix") })
 }

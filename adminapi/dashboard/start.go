@@ -3,7 +3,6 @@ package dashboard
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -14,12 +13,12 @@ import (
 
 // startView is the data of the quick start.
 type startView struct {
-	Make, Curl, JavaScript, Gateway snippet
-	First                           *firstRequest
+	API, Validate        string // addresses, quoted for a POSIX shell
+	ValidateInJavaScript string // the same as Validate, as a string literal
+	KeyPrefix            string
+	Account              string // the name, as an argument in a Caddyfile
+	First                *firstRequest
 }
-
-// snippet is a text to copy.
-type snippet struct{ ID, What, Text string }
 
 // firstRequest is the first request of an account.
 type firstRequest struct {
@@ -39,75 +38,18 @@ func startPage(q *request) error {
 	case q.part("first"):
 		return q.renderPart("start", "first", first)
 	}
-	api := q.origin() + "/functions/v1"
-	return q.render(http.StatusOK, "start", "Quick start", startView{
-		Make:       snippet{"make", "Commands that create a plan, a user and a key", fmt.Sprintf(makeText, shellWord(api), q.signedIn.Account.PrefixOfNewKeys())},
-		Curl:       snippet{"ask-curl", "A command that validates a key", fmt.Sprintf(curlText, shellWord(api+"/validate"))},
-		JavaScript: snippet{"ask-javascript", "A function that validates a key", fmt.Sprintf(javaScriptText, javaScriptWord(api+"/validate"))},
-		Gateway:    snippet{"gateway", "A site for the Caddyfile", fmt.Sprintf(gatewayText, caddyWord(q.signedIn.Account.Name))},
-		First:      first,
-	})
-}
-
-// The snippets. Each shell snippet uses variables of the previous one. They have no comments, because
-// an interactive zsh accepts none.
-const (
-	makeText = `export OWNER_KEY='lk_…'
-API=%s
-
-post() {
-  curl -sS "$API/$1" -d "$2" -w '\n' -H 'Content-Type: application/json' \
-    -H "Authorization: Bearer $OWNER_KEY" | tee /dev/stderr
-}
-
-PLAN=$(post plans '{"name":"Starter","max_requests":1000,"request_period":"month"}' |
-  grep -o 'plan_[A-Za-z0-9]*')
-CUSTOMER=$(post users '{"name":"First customer","plan_id":"'$PLAN'"}' |
-  grep -o '"user_id":[0-9]*' | cut -d: -f2)
-KEY=$(post users/$CUSTOMER/keys '{"name":"Production"}' |
-  grep -o '%s[A-Za-z0-9]*')
-echo "The customer's key: $KEY"
-`
-
-	curlText = `curl -sS %s \
-  -H "Authorization: Bearer $OWNER_KEY" \
-  -H 'Content-Type: application/json' \
-  -d '{"api_key":"'$KEY'","endpoint":"/v1/orders","method":"GET"}'
-`
-
-	javaScriptText = `// Asks whether a request of a customer is allowed, and counts it.
-async function validate(apiKey, endpoint, method) {
-  const answer = await fetch(%s, {
-    method: "POST",
-    headers: {
-      "Authorization": "Bearer " + process.env.OWNER_KEY,
-      "Content-Type": "application/json",
-    },
-    body: JSON.stringify({ api_key: apiKey, endpoint, method }),
-  });
-  if (!answer.ok) throw new Error("Limitkeeper answered " + answer.status);
-  return answer.json(); // { success: true, details: { remaining: 999, … } }
-}
-`
-
-	gatewayText = `gateway.example.com {
-	limitkeeper {
-		account %s
+	api := "https://" + q.r.Host + "/functions/v1"
+	literal, err := json.Marshal(api + "/validate") // JSON strings are JavaScript since ECMAScript 2019 (ECMA-262 section 12.9.4)
+	if err != nil {
+		return err
 	}
-	reverse_proxy 127.0.0.1:9000
+	a := q.signedIn.Account
+	return q.render(http.StatusOK, "start", "Quick start", startView{shellWord(api), shellWord(api + "/validate"), string(literal),
+		a.PrefixOfNewKeys(), caddyWord(a.Name), first})
 }
-`
-)
 
 // shellWord quotes a text for a POSIX shell.
 func shellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// javaScriptWord returns a JavaScript string literal. JSON strings are valid literals since
-// ECMAScript 2019 (ECMA-262 section 12.9.4).
-func javaScriptWord(s string) string {
-	b, _ := json.Marshal(s) // a string can be marshalled
-	return string(b)
-}
 
 // bareWord matches Caddyfile tokens that need no quotes.
 var bareWord = regexp.MustCompile(`^[A-Za-z0-9._@-]+$`)
@@ -136,13 +78,8 @@ func (q *request) firstRequest() (*firstRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	today, days := q.svc.Today(), q.accountDays
-	if total <= len(users) { // cheap for a small account, so not cached
-		days = func(first, last core.Date) ([]core.DayTotals, error) {
-			return q.svc.AccountDays(q.r.Context(), q.account(), first, last)
-		}
-	}
-	list, err := days(today-core.DaysKept+1, today)
+	today := q.svc.Today()
+	list, err := q.accountDays(today-core.DaysKept+1, today)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +117,7 @@ func (q *request) findFirstRequest(f *firstRequest, users []*core.User) error {
 
 // oldest returns the oldest request in the history of a user, nil for an empty history.
 func (q *request) oldest(user int64) (*core.Entry, error) {
-	p := core.Page{Number: 1, Size: 1}
+	p := onlyOne
 	list, total, err := q.svc.UserHistory(q.r.Context(), q.account(), user, p)
 	if err == nil && total > 1 {
 		p.Number = total

@@ -5,49 +5,48 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // usage is the usage of a limit.
-type usage struct {
-	Used, Limit int64
-	Meter       string // "" for requests
-	Bar         usageBar
-	Per         string    // the period, such as "a month"
-	Reset       time.Time // end of the period; zero: never
-}
-
-// usageBar is a progress bar for the usage of a limit.
-type usageBar struct {
-	Now   float64 // in percent, at most 100
-	Label string
-	Class string // CSS class: low, high (80 % or more) or full
-}
-
-// newUsage returns the usage of a limit.
-func newUsage(u core.LimitUsage) *usage {
-	v := &usage{Used: u.Used, Limit: u.Max, Bar: newUsageBar(&u), Per: per(u.Period), Reset: u.Window.End}
-	if u.Meter != core.MeterRequests {
-		v.Meter = u.Meter
-	}
-	return v
-}
+type usage struct{ core.LimitUsage }
 
 // newUsages returns the usage of several limits.
 func newUsages(limits []core.LimitUsage) (list []*usage) {
 	for _, u := range limits {
-		list = append(list, newUsage(u))
+		list = append(list, &usage{u})
 	}
 	return list
 }
 
-// Unlimited reports whether there is no limit.
-func (u *usage) Unlimited() bool { return u.Limit == core.Unlimited }
-
 // Left returns the rest of the limit.
-func (u *usage) Left() int64 { return core.Remaining(u.Used, u.Limit) }
+func (u *usage) Left() int64 { return u.Limit.Remaining(u.Used) }
+
+// Percent returns the length of the progress bar, at most 100.
+func (u *usage) Percent() float64 { return min(u.Percentage(), 100) }
+
+// Full reports whether the limit is used up.
+func (u *usage) Full() bool { return u.Used >= u.Max }
+
+// Class returns the CSS class of the progress bar: low, high (80 % or more) or full.
+func (u *usage) Class() string {
+	switch {
+	case u.Full():
+		return "full"
+	case u.Percent() >= 80:
+		return "high"
+	}
+	return "low"
+}
+
+// OtherMeter returns the meter, "" for requests.
+func (u *usage) OtherMeter() string {
+	if u.Meter == core.MeterRequests {
+		return ""
+	}
+	return u.Meter
+}
 
 // per returns a period as in "10 a month".
 func per(p core.Period) string {
@@ -67,20 +66,6 @@ func limit(max int64) string {
 	}
 	return number(max)
 }
-
-func newUsageBar(u *core.LimitUsage) usageBar {
-	b := usageBar{Now: min(u.Percentage(), 100), Label: number(u.Used) + " of " + limit(u.Max) + " used", Class: "low"}
-	switch {
-	case u.Used >= u.Max:
-		b.Class = "full"
-	case b.Now >= 80:
-		b.Class = "high"
-	}
-	return b
-}
-
-// Full reports whether the limit is used up.
-func (b usageBar) Full() bool { return b.Class == "full" }
 
 // userUsage is the usage of each counter of a user. A sum would hide a counter that is used up.
 type userUsage struct {
@@ -104,7 +89,7 @@ func (u *userUsage) Only() *usage {
 }
 
 // Full reports whether a counter is used up.
-func (u *userUsage) Full() bool { return len(u.Rows) > 0 && u.Rows[0].Bar.Full() }
+func (u *userUsage) Full() bool { return len(u.Rows) > 0 && u.Rows[0].Full() }
 
 // userUsage returns the usage of the counters of a user.
 func (q *request) userUsage(u *core.User) (*userUsage, error) {
@@ -114,7 +99,7 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 	}
 	v := &userUsage{Total: all.Total}
 	for _, c := range all.Counters[:min(len(all.Counters), nearLimitRows)] {
-		row := counterRow{usage: newUsage(c.Fullest()), Plan: c.Plan}
+		row := counterRow{usage: &usage{c.Fullest()}, Plan: c.Plan}
 		if c.KeyID != "" {
 			row.Key, err = q.svc.Key(q.r.Context(), q.account(), c.KeyID)
 			if statuses[core.ErrorCode(err)] == http.StatusNotFound { // deleted meanwhile
@@ -136,14 +121,14 @@ type adjusted struct {
 	change     func(core.AdjustmentCall) error
 }
 
-func (q *request) adjustedKey(k *core.Key) adjusted {
+func keyAdjustment(q *request, k *core.Key) adjusted {
 	return adjusted{"keys/" + k.ID, k.Name, func(a core.AdjustmentCall) error {
 		_, _, err := q.svc.AdjustKey(q.r.Context(), q.account(), k.ID, a)
 		return err
 	}}
 }
 
-func (q *request) adjustedUser(u *core.User) adjusted {
+func userAdjustment(q *request, u *core.User) adjusted {
 	return adjusted{userPath(u.ID), u.Name, func(a core.AdjustmentCall) error {
 		_, _, err := q.svc.AdjustUser(q.r.Context(), q.account(), u.ID, a)
 		return err
@@ -157,12 +142,9 @@ var adjustWays = []option{
 	{"set", "Set", "The number becomes the usage in the period below."},
 }
 
-func adjustKeyPage(q *request, k *core.Key) error {
-	return q.showAdjust(http.StatusOK, q.adjustedKey(k), firstAdjustment, nil)
-}
-
-func adjustUserPage(q *request, u *core.User) error {
-	return q.showAdjust(http.StatusOK, q.adjustedUser(u), firstAdjustment, nil)
+// adjustPage returns the handler of the page that adjusts the usage of a key or user.
+func adjustPage[T any](of func(*request, T) adjusted) func(*request, T) error {
+	return func(q *request, v T) error { return q.showAdjust(http.StatusOK, of(q, v), firstAdjustment, nil) }
 }
 
 // firstAdjustment returns the values of an empty form.
@@ -182,32 +164,31 @@ func (q *request) showAdjust(status int, of adjusted, value func(string) string,
 	for _, p := range core.Periods() {
 		periods = append(periods, option{Value: p.String(), Label: p.String()})
 	}
-	f := q.form(of.path+"/adjust", "Adjust", []field{
+	f := q.form(of.path+"/adjust", "Adjust", of.path, []field{
 		{Name: "way", Label: "Change", Type: "radio", Value: value("way"), Options: adjustWays},
 		{Name: "number", Label: "Number", Type: "number", Value: value("number"), Required: true, Autofocus: true, Min: "0", Max: "9007199254740991"},
 		{Name: "meter", Label: "Meter", Type: "select", Value: value("meter"), Required: true, Options: meterOptions},
 		{Name: "period", Label: "Period", Type: "select", Value: value("period"), Required: true, Options: periods, Hint: "Needed only for “Set”."},
 		{Name: "reason", Label: "Reason", Value: value("reason"), Required: true, Hint: "The history shows it."},
 	}, fault)
-	f.Cancel = Base + of.path
 	return q.showForm(status, "Adjust the usage of “"+of.name+"”", formView{Form: f, Text: "The change applies to the next request."})
 }
 
-func adjustKey(q *request, k *core.Key) error { return q.adjust(q.adjustedKey(k)) }
-
-func adjustUser(q *request, u *core.User) error { return q.adjust(q.adjustedUser(u)) }
-
-func (q *request) adjust(of adjusted) error {
-	a, err := q.adjustment()
-	if err == nil {
-		err = of.change(a)
+// adjust returns the handler of the form of an [adjustPage].
+func adjust[T any](of func(*request, T) adjusted) func(*request, T) error {
+	return func(q *request, v T) error {
+		to := of(q, v)
+		a, err := q.adjustment()
+		if err == nil {
+			err = to.change(a)
+		}
+		if e, ok := errors.AsType[*core.Error](err); ok && (e.Field == "delta" || e.Field == "set") {
+			err = fieldError("number", strings.Replace(e.Detail, "Delta", "Number", 1))
+		}
+		return q.finish(err, func(status int, value func(string) string, fault error) error {
+			return q.showAdjust(status, to, value, fault)
+		}, func() error { return q.redirect(to.path + "?done=adjusted") })
 	}
-	if e, ok := errors.AsType[*core.Error](err); ok && (e.Field == "delta" || e.Field == "set") {
-		err = fieldError("number", strings.Replace(e.Detail, "Delta", "Number", 1))
-	}
-	return q.finish(err, func(status int, value func(string) string, fault error) error {
-		return q.showAdjust(status, of, value, fault)
-	}, func() string { return of.path + "?done=adjusted" })
 }
 
 // adjustment parses the form of an adjustment.

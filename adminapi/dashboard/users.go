@@ -3,20 +3,10 @@ package dashboard
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-// ofUser calls a handler with the user in the path.
-func ofUser(h func(*request, *core.User) error) handler {
-	return func(q *request) error {
-		u, err := q.user(q.r.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		return h(q, u)
-	}
-}
 
 // user returns the user with a decimal id.
 func (q *request) user(id string) (*core.User, error) {
@@ -76,37 +66,27 @@ func usersPage(q *request) error {
 // filtersExist returns the status of a list: 404 if the query names a plan or user that does not
 // exist.
 func (q *request) filtersExist() (status int, err error) {
-	status = http.StatusOK
 	if id := q.query("plan"); id != "" {
-		pl, err := nilIfMissing(q.svc.Plan(q.r.Context(), q.account(), id))
-		if err != nil {
-			return 0, err
-		}
-		if pl == nil {
-			status = http.StatusNotFound
-		}
+		_, err = q.svc.Plan(q.r.Context(), q.account(), id)
 	}
-	if id := q.query("user"); id != "" {
-		u, err := nilIfMissing(q.user(id))
-		if err != nil {
-			return 0, err
-		}
-		if u == nil {
-			status = http.StatusNotFound
-		}
+	if id := q.query("user"); id != "" && err == nil {
+		_, err = q.user(id)
 	}
-	return status, nil
+	if statuses[core.ErrorCode(err)] == http.StatusNotFound {
+		return http.StatusNotFound, nil
+	}
+	return http.StatusOK, err
 }
 
 // users returns the requested page of users. The total is unknown for a search.
 func (q *request) users() ([]*core.User, pager, error) {
-	p, f := q.page(), core.UserFilter{OnPlan: q.query("plan")}
+	f := core.UserFilter{OnPlan: q.query("plan")}
 	if text := q.query("q"); text != "" {
+		p := q.page()
 		users, more, err := q.svc.SearchUsers(q.r.Context(), q.account(), text, f, p)
 		return users, q.pager(p, len(users), -1, more), err
 	}
-	users, total, err := q.svc.Users(q.r.Context(), q.account(), f, p)
-	return users, q.pager(p, len(users), total, p.Offset()+len(users) < total), err
+	return listed(q, func(p core.Page) ([]*core.User, int, error) { return q.svc.Users(q.r.Context(), q.account(), f, p) })
 }
 
 // userRow reads the plan of a user and counts its keys.
@@ -115,7 +95,7 @@ func (q *request) userRow(u *core.User, plan func(string) (*core.Plan, error)) (
 	if row.Plan, err = plan(u.PlanID); err != nil {
 		return row, err
 	}
-	_, row.Keys, err = q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, core.Page{Number: 1, Size: 1})
+	_, row.Keys, err = q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, onlyOne)
 	return row, err
 }
 
@@ -132,11 +112,8 @@ type userView struct {
 
 func userPage(q *request, u *core.User) error {
 	h, err := q.userHistory(u.ID)
-	if err != nil {
-		return err
-	}
-	if q.part("history") {
-		return q.renderHistory("user", h)
+	if err != nil || q.part("history") {
+		return q.renderHistory("user", h, err)
 	}
 	row, err := q.userRow(u, cachedLookup(q, q.svc.Plan))
 	if err != nil {
@@ -164,10 +141,21 @@ func userPage(q *request, u *core.User) error {
 	return q.render(http.StatusOK, "user", u.Name, v)
 }
 
+var userEditor = &editor[int64, core.User, core.UserPatch]{
+	noun:    "user",
+	note:    "A change applies to the next request. The usage of the current period stays.",
+	members: &core.UserMembers,
+	omit:    "is_disabled",
+	special: (*request).userFields,
+	of:      func(u *core.User) (id int64, name string, updated time.Time) { return u.ID, u.Name, u.UpdatedAt },
+	create:  (*core.Service).CreateUser,
+	update:  (*core.Service).UpdateUser,
+}
+
 // userFields returns the fields of the form of a user. value returns the value of a field by name.
 func (q *request) userFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("No plan", value("plan_id"), false)
-	return withOthers([]field{
+	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
 		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
 		{Name: "external_id", Label: "External id", Value: value("external_id"), Autocomplete: "off",
@@ -177,75 +165,18 @@ func (q *request) userFields(value func(string) string) ([]field, error) {
 		{Name: "custom_start", Label: "Periods begin at", Type: "datetime-local", Value: value("custom_start"),
 			Hint: "In UTC. The days, weeks, months and years of this user begin at this time. Empty: with the calendar. A change keeps the usage."},
 		metadataField(value),
-	}, &core.UserMembers, value, "is_disabled"), err
-}
-
-// userPatch parses the form of a user. u is the user that it edits, nil for a new one.
-func (q *request) userPatch(u *core.User) (p core.UserPatch, err error) {
-	err = readMembers(q.r.PostForm, &core.UserMembers, u, &p, "is_disabled")
-	return p, err
-}
-
-func newUserPage(q *request) error {
-	return q.showNewUser(http.StatusOK, func(string) string { return "" }, nil)
-}
-
-func (q *request) showNewUser(status int, value func(string) string, fault error) error {
-	fields, err := q.userFields(value)
-	if err != nil {
-		return err
-	}
-	f := q.form("users", "Create user", fields, fault)
-	f.Cancel = href("users")
-	return q.showForm(status, "New user", formView{Form: f})
-}
-
-func createUser(q *request) error {
-	p, err := q.userPatch(nil)
-	var u *core.User
-	if err == nil {
-		u, err = q.svc.CreateUser(q.r.Context(), q.account(), p)
-	}
-	return q.finish(planFieldError(err), q.showNewUser, func() string { return userPath(u.ID) + "?done=created" })
-}
-
-func editUserPage(q *request, u *core.User) error {
-	return q.showEditUser(http.StatusOK, u, func(name string) string { return memberText(&core.UserMembers, u, name) }, nil)
-}
-
-func (q *request) showEditUser(status int, u *core.User, value func(string) string, fault error) error {
-	fields, err := q.userFields(value)
-	if err != nil {
-		return err
-	}
-	return q.showEdit(status, userPath(u.ID), u.Name, "A change applies to the next request. The usage of the current period stays.",
-		fields, u.UpdatedAt, fault)
-}
-
-func updateUser(q *request, u *core.User) error {
-	p, err := q.userPatch(u)
-	if err == nil {
-		err = q.checkUnchanged(u.UpdatedAt)
-	}
-	if err == nil {
-		_, err = q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, p)
-	}
-	return finishEdit(q, planFieldError(err), (*request).showEditUser, u, userPath(u.ID))
+	}, err
 }
 
 func disableUser(q *request, u *core.User) error {
-	disabled, done, err := q.postedDisabled()
-	if err != nil {
+	return q.disable(userPath(u.ID), func(disabled bool) error {
+		_, err := q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, core.UserPatch{Disabled: &disabled})
 		return err
-	}
-	if _, err := q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, core.UserPatch{Disabled: &disabled}); err != nil {
-		return err
-	}
-	return q.redirect(userPath(u.ID) + "?done=" + done)
+	})
 }
 
 func deleteUserPage(q *request, u *core.User) error {
-	_, keys, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, core.Page{Number: 1, Size: 1})
+	_, keys, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, onlyOne)
 	if err != nil {
 		return err
 	}

@@ -43,23 +43,12 @@ var functions = template.FuncMap{
 	"number":   number,
 	"limit":    limit,
 	"per":      per,
-	"percent":  percent,
 	"when":     when,
 	"day":      func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
 	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"plural":   plural,
 	"ago":      func(t time.Time) string { return ago(time.Since(t)) },
 	"link":     navLink,
 	"number64": func(n int) string { return number(int64(n)) },
-	"deref":    func(s *string) string { return orEmpty(s) },
-	"itoa":     func(n int64) string { return strconv.FormatInt(n, 10) },
-}
-
-func orEmpty[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // number formats a number with thousands separators: 12,345.
@@ -73,14 +62,6 @@ func number(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return sign + s
-}
-
-// percent formats a percentage: 12%, 0.5%.
-func percent(p float64) string {
-	if p >= 10 || p == 0 {
-		return strconv.FormatFloat(p, 'f', 0, 64) + "%"
-	}
-	return strconv.FormatFloat(p, 'f', 1, 64) + "%"
 }
 
 // when formats a time in UTC.
@@ -192,6 +173,9 @@ func (q *request) part(name string) bool { return q.r.URL.Query().Get("part") ==
 // pageSize is the number of rows on a page of a table.
 const pageSize = 25
 
+// onlyOne is the page for the total of a list.
+var onlyOne = core.Page{Number: 1, Size: 1}
+
 // pager has the links to the previous and the next page of a list.
 type pager struct {
 	Number     int
@@ -228,6 +212,13 @@ func (q *request) pager(p core.Page, rows, total int, more bool) pager {
 	return pg
 }
 
+// listed returns the requested page of a list, and its pager.
+func listed[T any](q *request, list func(core.Page) ([]T, int, error)) ([]T, pager, error) {
+	p := q.page()
+	items, total, err := list(p)
+	return items, q.pager(p, len(items), total, p.Offset()+len(items) < total), err
+}
+
 // at adds a fragment to the links of a pager.
 func (p pager) at(id string) pager {
 	if p.Prev != "" {
@@ -258,9 +249,6 @@ func (q *request) with(name, value string) string {
 	}
 	return q.r.URL.Path + "?" + v.Encode()
 }
-
-// origin returns the origin of this server as seen by the browser.
-func (q *request) origin() string { return "https://" + q.r.Host }
 
 // href returns the address of a page below Base. It escapes the parts.
 func href(parts ...string) string {
