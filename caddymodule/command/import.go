@@ -115,7 +115,7 @@ func (t *transfer) importStore(ctx caddy.Context, name, store string, o archive.
 	o.Retention = n.retention
 	from := archive.FromArchive(func() (io.ReadCloser, error) { return os.Open(name) })
 	if err := isThere(n.module); err != nil { // the file is checked before the store is created
-		if r, err = archive.CheckArchive(ctx, from, o); err != nil || o.DryRun {
+		if r, err = archive.Check(ctx, nil, from, o); err != nil || o.DryRun {
 			return r, err
 		}
 	}

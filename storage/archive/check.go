@@ -90,13 +90,16 @@ type position struct {
 const beforeDays = math.MinInt32
 
 func newChecker(ctx context.Context, target core.Store, emptyOnly bool) (*checker, error) {
+	c := &checker{target: target, names: map[string]bool{}, ids: map[string]bool{},
+		ownerKeys: map[core.Digest]bool{}, digests: map[core.Digest]string{}, emptyOnly: emptyOnly}
+	if target == nil {
+		return c, nil
+	}
 	accounts, total, err := target.Accounts(ctx, core.Page{Number: 1, Size: pageOfAccounts})
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{target: target, names: map[string]bool{}, ids: map[string]bool{},
-		ownerKeys: map[core.Digest]bool{}, digests: map[core.Digest]string{}, accounts: total, emptyOnly: emptyOnly}
-	if emptyOnly {
+	if c.accounts = total; emptyOnly {
 		if whole := slices.IndexFunc(accounts, func(a *core.Account) bool { return a.Import == nil }); whole >= 0 {
 			return nil, fmt.Errorf("%w: the store is not empty: it has the account %q. Restore into an empty store, or use import",
 				ErrRefused, accounts[whole].Name)

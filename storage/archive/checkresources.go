@@ -30,6 +30,9 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 
 // checkTarget checks that the target has no account with the id or the name, or only one whose import has not finished.
 func (c *checker) checkTarget(ctx context.Context, a *Account) error {
+	if c.accounts == 0 {
+		return nil
+	}
 	byName, err := c.target.AccountByName(ctx, a.Name)
 	if err != nil && !errors.Is(err, core.ErrAccountNotFound) {
 		return err

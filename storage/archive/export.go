@@ -73,32 +73,23 @@ func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) er
 		}
 		return e.account(ctx, a)
 	}
-	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) },
-		func(as []*core.Account) error {
-			for _, a := range as {
-				if a.Incomplete() { // the import has begun after checkComplete
-					continue
-				}
-				if err := e.account(ctx, a); err != nil {
-					return err
-				}
-			}
+	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }, func(a *core.Account) error {
+		if a.Incomplete() { // the import has begun after checkComplete
 			return nil
-		})
+		}
+		return e.account(ctx, a)
+	})
 }
 
 // checkComplete returns [IncompleteError] if the import of an account to export has not finished.
 func checkComplete(ctx context.Context, s core.Importer, o ExportOptions) error {
 	var names []string
-	err := eachOf(ctx, defaultPage, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) },
-		func(as []*core.Account) error {
-			for _, a := range as {
-				if a.Incomplete() && (o.Account == "" || o.Account == a.Name) {
-					names = append(names, a.Name)
-				}
-			}
-			return nil
-		})
+	err := eachOf(ctx, defaultPage, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }, func(a *core.Account) error {
+		if a.Incomplete() && (o.Account == "" || o.Account == a.Name) {
+			names = append(names, a.Name)
+		}
+		return nil
+	})
 	return cmp.Or(err, IncompleteError(names))
 }
 
@@ -175,15 +166,8 @@ func (e *export) resources(ctx context.Context, a *core.Account) error {
 }
 
 func (e *export) ownerKeys(ctx context.Context, account string) error {
-	l := func(p core.Page) ([]*core.OwnerKey, int, error) { return e.s.OwnerKeys(ctx, account, p) }
-	return eachOf(ctx, e.o.page, l, func(keys []*core.OwnerKey) error {
-		for _, k := range keys {
-			if err := e.record(ctx, KindOwnerKey, k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	list := func(p core.Page) ([]*core.OwnerKey, int, error) { return e.s.OwnerKeys(ctx, account, p) }
+	return eachOf(ctx, e.o.page, list, func(k *core.OwnerKey) error { return e.record(ctx, KindOwnerKey, k) })
 }
 
 func (e *export) access(ctx context.Context, account string) error {
@@ -195,50 +179,34 @@ func (e *export) access(ctx context.Context, account string) error {
 }
 
 func (e *export) putPlans(ctx context.Context, account string) error {
-	return e.eachPlans(ctx, account, func(plans []*core.Plan) error {
-		for _, p := range plans {
-			e.live.addPlan(p)
-			if err := e.record(ctx, KindPlan, p); err != nil {
-				return err
-			}
-		}
-		return nil
+	return e.eachPlan(ctx, account, func(p *core.Plan) error {
+		e.live.addPlan(p)
+		return e.record(ctx, KindPlan, p)
 	})
 }
 
 func (e *export) putUsers(ctx context.Context, account string) error {
-	return e.eachUsers(ctx, account, func(users []*core.User) error {
-		for _, u := range users {
-			if err := e.live.addUser(u); err != nil {
-				return err
-			}
-			if len(u.Anchors) > 0 {
-				e.users[u.ID] = u.Anchors
-			}
-			if err := e.record(ctx, KindUser, u); err != nil {
-				return err
-			}
+	return e.eachUser(ctx, account, func(u *core.User) error {
+		if err := e.live.addUser(u); err != nil {
+			return err
 		}
-		return nil
+		if len(u.Anchors) > 0 {
+			e.users[u.ID] = u.Anchors
+		}
+		return e.record(ctx, KindUser, u)
 	})
 }
 
 func (e *export) putKeys(ctx context.Context, account string) error {
-	return e.eachKeys(ctx, account, func(keys []*core.Key) error {
-		for _, k := range keys {
-			if added, err := e.live.addKey(k); err != nil {
-				return err
-			} else if !added {
-				continue
-			}
-			if anchors := e.users[k.UserID]; anchors != nil {
-				e.keys[k.ID] = anchors
-			}
-			if err := e.record(ctx, KindKey, k); err != nil {
-				return err
-			}
+	return e.eachKey(ctx, account, func(k *core.Key) error {
+		added, err := e.live.addKey(k)
+		if err != nil || !added {
+			return err
 		}
-		return nil
+		if anchors := e.users[k.UserID]; anchors != nil {
+			e.keys[k.ID] = anchors
+		}
+		return e.record(ctx, KindKey, k)
 	})
 }
 
@@ -306,11 +274,6 @@ func (e *export) histories(ctx context.Context, ids []core.CounterID) error {
 			return err
 		case totals[i] <= len(pages[i]):
 			err = e.entries(ctx, id, pages[i])
-		case e.cap > 0: // new entries may come, and the oldest may be dropped, meanwhile
-			pages[i], _, err = e.s.History(ctx, id, e.o.Since, core.Page{Number: 1, Size: e.cap})
-			if err == nil {
-				err = e.entries(ctx, id, pages[i])
-			}
 		default:
 			err = e.pages(ctx, id, totals[i])
 		}
@@ -330,8 +293,12 @@ func (e *export) entries(ctx context.Context, of core.CounterID, entries []core.
 
 // pages exports a history page by page, the oldest page first.
 func (e *export) pages(ctx context.Context, of core.CounterID, total int) error {
-	for number := (total + e.o.entryPage - 1) / e.o.entryPage; number > 0; number-- {
-		page, _, err := e.s.History(ctx, of, e.o.Since, core.Page{Number: number, Size: e.o.entryPage})
+	size := e.o.entryPage
+	if e.cap > 0 { // new entries may come, and the oldest may be dropped, meanwhile: one page has all
+		size, total = e.cap, e.cap
+	}
+	for number := (total + size - 1) / size; number > 0; number-- {
+		page, _, err := e.s.History(ctx, of, e.o.Since, core.Page{Number: number, Size: size})
 		if err == nil {
 			err = e.entries(ctx, of, page)
 		}
@@ -346,32 +313,31 @@ func (e *export) pages(ctx context.Context, of core.CounterID, total int) error 
 func (e *export) eachOwner(ctx context.Context, account string, fn func(ids []core.CounterID, anchors []core.Anchors) error) error {
 	var ids []core.CounterID
 	var anchors []core.Anchors
-	flush := func() error {
-		defer func() { ids, anchors = nil, nil }()
-		if len(ids) == 0 {
+	add := func(id core.CounterID, of core.Anchors) error {
+		if ids, anchors = append(ids, id), append(anchors, of); len(ids) < e.o.page {
 			return nil
 		}
+		defer func() { ids, anchors = nil, nil }()
 		return fn(ids, anchors)
 	}
-	err := e.eachUsers(ctx, account, func(users []*core.User) error {
-		for _, u := range users {
-			if e.live.hasUser(u) {
-				ids, anchors = append(ids, core.CounterID{Account: account, UserID: u.ID}), append(anchors, e.users[u.ID])
-			}
+	err := e.eachUser(ctx, account, func(u *core.User) error {
+		if !e.live.hasUser(u) {
+			return nil
 		}
-		return flush()
+		return add(core.CounterID{Account: account, UserID: u.ID}, e.users[u.ID])
 	})
-	if err != nil {
+	if err == nil {
+		err = e.eachKey(ctx, account, func(k *core.Key) error {
+			if !e.live.hasKey(k) {
+				return nil
+			}
+			return add(core.CounterID{Account: account, KeyID: k.ID}, e.keys[k.ID])
+		})
+	}
+	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return e.eachKeys(ctx, account, func(keys []*core.Key) error {
-		for _, k := range keys {
-			if e.live.hasKey(k) {
-				ids, anchors = append(ids, core.CounterID{Account: account, KeyID: k.ID}), append(anchors, e.keys[k.ID])
-			}
-		}
-		return flush()
-	})
+	return fn(ids, anchors)
 }
 
 // capOf returns the maximum number of entries of a history in a store, 0 for no bound.

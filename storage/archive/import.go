@@ -78,25 +78,7 @@ func compareAgain(ctx context.Context, to core.Importer, from Source, o ImportOp
 	return err
 }
 
-// CheckArchive checks the records of a source without a target.
-func CheckArchive(ctx context.Context, from Source, o ImportOptions) (Report, error) {
-	return Check(ctx, nothing{}, from, o)
-}
-
-// nothing is a store without accounts.
-type nothing struct{ core.Importer }
-
-func (nothing) Accounts(context.Context, core.Page) ([]*core.Account, int, error) { return nil, 0, nil }
-
-func (nothing) AccountByName(context.Context, string) (*core.Account, error) {
-	return nil, core.ErrAccountNotFound
-}
-
-func (nothing) Account(context.Context, string) (*core.Account, error) {
-	return nil, core.ErrAccountNotFound
-}
-
-// Check is the first pass of [Import].
+// Check is the first pass of [Import]. Without a target, nil, it checks the records of the source only.
 func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) (Report, error) {
 	o = o.withDefaults()
 	c, err := newChecker(ctx, to, o.EmptyOnly)

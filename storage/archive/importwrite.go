@@ -45,10 +45,7 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 	if w.account != nil || w.again {
 		w.digest.add(r.Kind, r.line)
 	}
-	if w.account == nil {
-		return nil
-	}
-	if r.Kind == KindAccount {
+	if w.account == nil || r.Kind == KindAccount {
 		return nil
 	}
 	if len(w.batch) > 0 && section(w.batch[0].Kind) != section(r.Kind) {
@@ -288,7 +285,7 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	for _, kind := range Kinds() {
 		switch {
 		case w.digest.ofKind(kind) == look.digest.ofKind(kind):
-		case kind == KindEvent && o.EmptyOnly && have[kind] < want[kind] && !keepsNewest(w.to):
+		case kind == KindEvent && o.EmptyOnly && have[kind] < want[kind] && capOf(w.to) == 0:
 			return 0, fmt.Errorf("%w: the store has kept %d of %d entries of the histories, because its disk or its max_history is too small: %s",
 				errNoRoom, have[kind], want[kind], makeRoom)
 		case kind == KindEvent && have[kind] <= want[kind] && dropsEvents(ctx, w.to, w.accounts):
@@ -349,12 +346,6 @@ func (l *lookUps) Put(ctx context.Context, r Record) error {
 		}
 	}
 	return nil
-}
-
-// keepsNewest reports whether a store bounds the number of entries of each history, as its configuration says.
-func keepsNewest(s core.Store) bool {
-	c, ok := s.(core.CappedHistory)
-	return ok && c.HistoryCap() > 0
 }
 
 // dropsEvents reports whether a store drops entries before they expire.

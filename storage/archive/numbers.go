@@ -14,42 +14,31 @@ import (
 // numbers of the imported resources. A number that belongs to a deleted resource is raised by a placeholder, which is
 // deleted again.
 func raiseNumbers(ctx context.Context, s core.Store, account string, imported, last core.Numbers) error {
-	user := last.User > imported.User
-	key := last.Key > imported.Key
-	plan := last.Plan > imported.Plan
-	owner := last.User // of the placeholder of the key; the check of an import makes sure that there was a user
-	put := func(tx core.Tx) (err error) {
-		if user {
-			err = tx.PutUser(placeholderUser(account, last.User))
-		}
-		if plan {
-			err = errors.Join(err, tx.PutPlan(placeholderPlan(account, last.Plan)))
-		}
-		if key {
-			err = errors.Join(err, tx.PutKey(placeholderKey(account, last.Key, owner)))
-		}
-		return err
+	var put, remove, removeUser []func(core.Tx) error // a user is deleted after its key
+	if last.User > imported.User {
+		put = append(put, func(tx core.Tx) error { return tx.PutUser(placeholderUser(account, last.User)) })
+		removeUser = append(removeUser, func(tx core.Tx) error { return tx.DeleteUser(last.User) })
 	}
-	remove := func(tx core.Tx) (err error) {
-		if key {
-			err = tx.DeleteKey(placeholderKey(account, last.Key, owner).ID)
-		}
-		if plan {
-			err = errors.Join(err, tx.DeletePlan(placeholderPlan(account, last.Plan).ID))
-		}
-		return err
+	if last.Plan > imported.Plan {
+		put = append(put, func(tx core.Tx) error { return tx.PutPlan(placeholderPlan(account, last.Plan)) })
+		remove = append(remove, func(tx core.Tx) error { return tx.DeletePlan(placeholderID("plan_", last.Plan)) })
 	}
-	removeUser := func(tx core.Tx) error {
-		if user {
-			return tx.DeleteUser(last.User)
-		}
-		return nil
+	if last.Key > imported.Key { // its owner is the last user: the check of an import makes sure that there was one
+		put = append(put, func(tx core.Tx) error { return tx.PutKey(placeholderKey(account, last.Key, last.User)) })
+		remove = append(remove, func(tx core.Tx) error { return tx.DeleteKey(placeholderID("key_", last.Key)) })
 	}
-	if user || plan || key {
-		for _, step := range []func(core.Tx) error{put, remove, removeUser} { // a user is deleted after its key
-			if err := s.Update(ctx, account, step); err != nil {
-				return fmt.Errorf("the numbers of account %s: %w", account, err)
+	for _, changes := range [][]func(core.Tx) error{put, remove, removeUser} {
+		if len(changes) == 0 {
+			continue
+		}
+		err := s.Update(ctx, account, func(tx core.Tx) (err error) {
+			for _, change := range changes {
+				err = errors.Join(err, change(tx))
 			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("the numbers of account %s: %w", account, err)
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ var recordTypes = map[Kind]reflect.Type{
 // NewReader returns a reader, and reads the header. The error is an [ErrDamaged] if the text is not an archive of this
 // version.
 func NewReader(r io.Reader) (*Reader, error) {
-	a := &Reader{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New(), count: Counts{}}
+	a := &Reader{r: bufio.NewReaderSize(r, maxLine), sum: sha256.New(), count: Counts{}}
 	kind, body, err := a.readLine()
 	if err != nil {
 		return nil, err
@@ -130,24 +130,16 @@ func isName(text []byte) bool {
 
 // nextLine returns the next line with its line feed.
 func (a *Reader) nextLine() ([]byte, error) {
-	var long []byte
-	for {
-		part, err := a.r.ReadSlice('\n')
-		switch {
-		case len(long)+len(part) > maxLine:
-			return nil, a.damaged("a line of more than %d bytes", maxLine)
-		case err == nil && long == nil:
-			return part, nil
-		case err == nil:
-			return append(long, part...), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-			long = append(long, part...)
-		case err == io.EOF || err == io.ErrUnexpectedEOF:
-			return nil, a.damaged("the archive ends here: it was cut, and has no %q record", KindEnd)
-		default:
-			return nil, a.damaged("%w", err)
-		}
+	line, err := a.r.ReadSlice('\n')
+	switch {
+	case err == nil:
+		return line, nil
+	case errors.Is(err, bufio.ErrBufferFull):
+		return nil, a.damaged("a line of more than %d bytes", maxLine)
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return nil, a.damaged("the archive ends here: it was cut, and has no %q record", KindEnd)
 	}
+	return nil, a.damaged("%w", err)
 }
 
 // decode reads the body of a record. Unknown members are an error.
