@@ -65,7 +65,6 @@ func (c *call) faultFunc() func(field, detail string) *core.Error {
 	return validationError
 }
 
-// fail answers with an error.
 func (c *call) fail(err error) {
 	e := c.publicError(err)
 	exchange.AnswerUnread(c.w, c.r)

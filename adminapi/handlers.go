@@ -43,7 +43,6 @@ func update[K, P, T any](of func(func(*call, K) error) handler, body func(*membe
 	})
 }
 
-// remove deletes a resource.
 func remove[K any](of func(func(*call, K) error) handler, noun string, remove func(*core.Service, context.Context, string, K) error) handler {
 	return of(func(c *call, id K) error {
 		if err := remove(c.svc, c.ctx(), c.account, id); err != nil {

@@ -33,7 +33,6 @@ type adjustment struct {
 	Period *core.Period `json:"period,omitempty"`
 }
 
-// requests is the JSON form of a page of a history.
 type requests struct {
 	Requests []request `json:"requests"`
 	Count    int       `json:"count"`
@@ -139,7 +138,6 @@ func accountRequests(c *call) error {
 	return c.write(http.StatusOK, single{v})
 }
 
-// reason returns the parameter reason.
 func (q *query) reason() core.Reason {
 	var words []string
 	for _, r := range core.Reasons() {

@@ -19,10 +19,8 @@ func ofUser(h func(c *call, id int64) error) handler {
 	}
 }
 
-// ofPlan calls h with the plan id in the path.
 func ofPlan(h func(c *call, id string) error) handler { return ofID(core.ErrPlanNotFound, h) }
 
-// ofKey calls h with the key id in the path.
 func ofKey(h func(c *call, id string) error) handler { return ofID(core.ErrKeyNotFound, h) }
 
 func ofID(missing error, h func(c *call, id string) error) handler {

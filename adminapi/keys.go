@@ -41,7 +41,6 @@ func viewPlanKey(k *core.Key) object {
 	return object{{"id", k.ID}, {"name", k.Name}, {"user_id", k.UserID}, {"status", k.Status}, {"created_at", k.CreatedAt}}
 }
 
-// viewKeyUsage returns the JSON form of the usage of a key.
 func viewKeyUsage(u *core.KeyUsage) object {
 	var remaining *int64 // null: no limit
 	if !u.Unlimited() {
@@ -117,7 +116,6 @@ func planKeys(c *call, id string) error {
 
 func createKey(c *call) error { return c.createKeyOf(nil) }
 
-// createUserKey creates a key for the user in the path.
 func createUserKey(c *call, id int64) error { return c.createKeyOf(&id) }
 
 // createKeyOf creates a key for a user, nil for the user in the body.
@@ -145,7 +143,6 @@ func regenerateKey(c *call, id string) error {
 	return c.replySecret(http.StatusOK, k, secret, err)
 }
 
-// replyKey answers with a key, or returns err.
 func replyKey(c *call, status int, k *core.Key, err error) error {
 	return c.replySecret(status, k, "", err)
 }

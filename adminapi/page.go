@@ -136,7 +136,6 @@ func (q *query) oneOf(name string, words ...string) string {
 	return ""
 }
 
-// keyFilter returns the filter of a list of keys.
 func (q *query) keyFilter() core.KeyFilter {
 	var f core.KeyFilter
 	if q.values.Has("user_id") {

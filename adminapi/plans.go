@@ -9,7 +9,6 @@ func viewPlan(p *core.Plan) object {
 	return view(object{{"id", p.ID}}, &core.PlanMembers, p).and(p.CreatedAt, p.UpdatedAt)
 }
 
-// viewPlanUsage returns the JSON form of the usage of a plan.
 func viewPlanUsage(u *core.PlanUsage) object {
 	return object{
 		{"total_users", u.Users},

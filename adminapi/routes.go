@@ -18,7 +18,6 @@ const base = "/functions/v1"
 // handler answers one request, or writes nothing and returns the error to answer with.
 type handler func(*call) error
 
-// route is one operation of the API.
 type route struct {
 	method string
 	path   string // below base
@@ -41,7 +40,6 @@ var (
 	historyParams = append([]string{"status", "reason", "user_id", "key_id", "endpoint", "from", "to", "cursor"}, pageParams...)
 )
 
-// routes are all operations of the API.
 var routes = []route{
 	{method: "POST", path: validatePath, handle: validate},
 
@@ -94,7 +92,6 @@ type endpoint struct {
 	faults  logthrottle.Throttle // of log lines about errors that the answer hides
 }
 
-// endpoints groups the routes by path.
 func endpoints(c *Config) map[string]*endpoint {
 	es := map[string]*endpoint{}
 	for _, rt := range routes {

@@ -76,7 +76,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// call is the state of one API request.
 type call struct {
 	config     *Config
 	w          http.ResponseWriter

@@ -38,7 +38,6 @@ func maxOrNull(max int64) *int64 {
 	return &max
 }
 
-// readAdjustment takes the members of an adjustment.
 func readAdjustment(m *members) core.AdjustmentCall {
 	a := core.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: orZero(m.Text("reason"))}}
 	if meter := m.Text("meter"); meter != nil {

@@ -49,7 +49,6 @@ func (c *call) logRefusal(d *core.Decision) {
 	c.config.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "request refused", attrs...)
 }
 
-// readRequest takes the members of a validation request.
 func readRequest(m *members) core.Request {
 	q := core.Request{
 		Secret:   m.Word("api_key"),

@@ -10,7 +10,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// textPool holds buffers for answers.
 var textPool = sync.Pool{New: func() any { return new([512]byte) }}
 
 // WriteValidation answers with a decision: success, the error, code and reason of a refusal, and the usage if
@@ -91,7 +90,6 @@ func appendEnd(b []byte, w core.Window) []byte {
 	return append(b, '"')
 }
 
-// appendLimits appends limits and their usage.
 func appendLimits(b []byte, limits []core.LimitUsage) []byte {
 	text, _ := json.Marshal(viewLimits(limits)) // numbers, times and names of meters can be marshalled
 	return append(b, text...)

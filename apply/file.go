@@ -87,7 +87,6 @@ type reader struct {
 	broken []brokenRule
 }
 
-// report adds a fault of a value to the problems.
 func (r *reader) report(line int, path, text string) {
 	switch text {
 	case document.WantText: // YAML reads 12 and yes without quotation marks as other values
@@ -98,7 +97,6 @@ func (r *reader) report(line int, path, text string) {
 	r.add(line, path, text)
 }
 
-// object is an object of a file.
 type object struct {
 	*document.Object
 	r *reader

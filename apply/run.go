@@ -135,7 +135,6 @@ type comparison struct {
 	newDigests map[core.Digest]*key // keys of the file whose digest their key in the account does not have
 }
 
-// digests returns the new digests.
 func (c *comparison) digests() []core.Digest { return slices.Collect(maps.Keys(c.newDigests)) }
 
 // step is one change of a resource.
@@ -210,7 +209,6 @@ func (c *comparison) checkExternalIDs(ctx context.Context, problems *Problems) e
 	})
 }
 
-// comparePrefix compares the key prefix.
 func (c *comparison) comparePrefix(ctx context.Context, problems *Problems) error {
 	if !c.file.keyPrefix.Set {
 		return nil

@@ -246,7 +246,6 @@ func (r *run) planID(plan core.Optional[string]) (core.Optional[string], bool) {
 	return core.Some(id), ok
 }
 
-// planName returns the name of a plan.
 func (r *run) planName(id string) string { return r.named[id] }
 
 // changed returns the metadata of the file, unset if the stored metadata has the same members.

@@ -48,7 +48,6 @@ type line struct {
 	Text string
 }
 
-// span is a choice for the number of days.
 type span struct {
 	Days    int
 	Href    string

@@ -25,7 +25,6 @@ type editor[K, R, P any] struct {
 // formPage shows a form with the values of its fields, and the fault of those that were posted.
 type formPage func(status int, value func(string) string, fault error) error
 
-// path returns the path of the page of a resource below Base.
 func (e *editor[K, R, P]) path(r *R) string {
 	id, _, _ := e.of(r)
 	return fmt.Sprintf("%ss/%v", e.noun, id)
@@ -43,7 +42,6 @@ func (e *editor[K, R, P]) patch(q *request, r *R) (p P, err error) {
 	return p, err
 }
 
-// firstValue returns the value of a field of a new resource.
 func (e *editor[K, R, P]) firstValue(name string) string { return e.first[name] }
 
 func (e *editor[K, R, P]) newPage(q *request) error {

@@ -10,7 +10,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// form is a form on a page.
 type form struct {
 	Action string // URL of the POST request
 	Token  string // accepted once by the server
@@ -22,10 +21,8 @@ type form struct {
 	Fault  string // error that belongs to no field
 }
 
-// hidden is a hidden field of a form.
 type hidden struct{ Name, Value string }
 
-// field is one field of a form.
 type field struct {
 	Name, Label  string
 	Type         string // type of the input, or select, textarea or radio; default text
@@ -44,7 +41,6 @@ type field struct {
 // option is a choice of a select or radio field.
 type option struct{ Value, Label, Hint string }
 
-// formView is a page with a single form.
 type formView struct {
 	Title  string
 	Text   string
@@ -166,13 +162,11 @@ func referenceError[R, P any](of *core.Members[R, P], err error) error {
 	return err
 }
 
-// metadataField returns the metadata field of a user or key.
 func metadataField(value func(string) string) field {
 	return field{Name: "metadata", Label: "Metadata", Type: "textarea", Value: value("metadata"),
 		Hint: `Your own data as a JSON object: {"customer": "A-17"}.`}
 }
 
-// indented returns indented JSON.
 func indented(m json.RawMessage) string {
 	var b bytes.Buffer
 	if err := json.Indent(&b, m, "", "  "); err != nil {

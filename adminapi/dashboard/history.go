@@ -17,7 +17,6 @@ type historyView struct {
 	state string // version of the rows, in Live
 }
 
-// historyRow is a request in a history.
 type historyRow struct {
 	core.Entry
 	Key *core.Key // nil if the key was deleted or is not shown

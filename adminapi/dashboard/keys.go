@@ -9,7 +9,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// keysView is the data of the page of keys.
 type keysView struct {
 	Filters form
 	Narrow  bool // a filter is set, or it is not the first page
@@ -17,13 +16,11 @@ type keysView struct {
 	Pager   pager
 }
 
-// keyTable is a table of keys.
 type keyTable struct {
 	Keys  []keyRow
 	Users bool // show the user of each key
 }
 
-// keyRow is a row in a table of keys.
 type keyRow struct {
 	*core.Key
 	User     *core.User // nil if the user was deleted meanwhile
@@ -103,7 +100,6 @@ func (q *request) keys() ([]*core.Key, pager, error) {
 	})
 }
 
-// keyFilter returns the filter in the query.
 func (q *request) keyFilter() core.KeyFilter {
 	f := core.KeyFilter{Status: core.KeyStatus(q.query("status"))}
 	if plan := q.query("plan"); plan != "" {
@@ -138,7 +134,6 @@ func (q *request) keyRows(keys []*core.Key) ([]keyRow, error) {
 	return rows, nil
 }
 
-// keyView is the data of the page of a key.
 type keyView struct {
 	keyRow
 	InForce  *core.Plan // the plan that applies: the own plan, or the plan of the user
@@ -194,7 +189,6 @@ var keyEditor = &editor[string, core.Key, core.KeyPatch]{
 	update:  (*core.Service).UpdateKey,
 }
 
-// keyFields returns the fields of the form of a key. value returns the value of a field by name.
 func (q *request) keyFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("The user’s plan", value("plan_id"), false)
 	return []field{

@@ -11,7 +11,6 @@ import (
 // nearLimitRows is the number of counters near their limit on the overview.
 const nearLimitRows = 10
 
-// overviewView is the data of the overview.
 type overviewView struct {
 	Tiles     tiles
 	Chart     *chart
@@ -31,7 +30,6 @@ type nearLimit struct {
 	Live string // URL of the refresh
 }
 
-// nearRow is a counter near its limit.
 type nearRow struct {
 	*usage
 	User *core.User

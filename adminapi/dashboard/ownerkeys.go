@@ -10,7 +10,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ownerKeysView is the data of the page of owner's keys.
 type ownerKeysView struct {
 	Keys  []*core.OwnerKey // newest first
 	Pager pager
@@ -78,7 +77,6 @@ func createOwnerKey(q *request) error {
 	})
 }
 
-// showSecret answers with a page that shows a new secret.
 func (q *request) showSecret(n newSecret) error {
 	return q.render(http.StatusOK, "secret", "Your new "+n.What, n)
 }

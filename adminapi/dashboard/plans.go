@@ -13,7 +13,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// plansView is the data of the page of plans.
 type plansView struct {
 	Plans []planRow
 	Pager pager
@@ -51,7 +50,6 @@ func (q *request) planRow(pl *core.Plan) (planRow, error) {
 	return planRow{pl, users, keys}, err
 }
 
-// planView is the data of the page of a plan.
 type planView struct {
 	planRow
 	Usage *core.PlanUsage
@@ -81,7 +79,6 @@ func planPage(q *request, pl *core.Plan) error {
 	return q.render(http.StatusOK, "plan", pl.Name, planView{row, u, c})
 }
 
-// periodOptions are the periods of a plan.
 var periodOptions = []option{{Value: "day", Label: "a day"}, {Value: "week", Label: "a week, from Monday"}, {Value: "month", Label: "a month"}, {Value: "year", Label: "a year"}}
 
 var planEditor = &editor[string, core.Plan, core.PlanPatch]{
@@ -95,7 +92,6 @@ var planEditor = &editor[string, core.Plan, core.PlanPatch]{
 	update:  (*core.Service).UpdatePlan,
 }
 
-// planFields returns the fields of the form of a plan. value returns the value of a field by name.
 func planFields(_ *request, value func(string) string) ([]field, error) {
 	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
@@ -132,7 +128,6 @@ func planLimits(text string) (list []core.Limit, err error) {
 	return list, nil
 }
 
-// limitLines writes limits, one on each line.
 func limitLines(limits []core.Limit) string {
 	var b strings.Builder
 	for _, l := range limits {
@@ -141,7 +136,6 @@ func limitLines(limits []core.Limit) string {
 	return b.String()
 }
 
-// planRate parses the fields of a rate.
 func planRate(post url.Values) (r core.Rate, err error) {
 	r.Per = core.RatePer(post.Get("per"))
 	if r.Requests, err = strconv.ParseInt(strings.TrimSpace(post.Get("rate")), 10, 64); err != nil {

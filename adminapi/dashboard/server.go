@@ -111,7 +111,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // handler answers one request, or writes nothing and returns the error to answer with.
 type handler func(*request) error
 
-// request is the state of one request to the dashboard.
 type request struct {
 	s        *Server
 	w        http.ResponseWriter
@@ -263,7 +262,6 @@ var statuses = map[core.Code]int{
 	core.CodeUnavailable:       http.StatusServiceUnavailable,
 }
 
-// fail answers with an error.
 func (q *request) fail(err error) {
 	exchange.AnswerUnread(q.w, q.r)
 	if errors.Is(err, core.ErrSession) {

@@ -62,7 +62,6 @@ func (q *request) setSession(secret string) {
 	http.SetCookie(q.w, c)
 }
 
-// setBrowser sets the known-browser cookie.
 func (q *request) setBrowser(secret string) {
 	http.SetCookie(q.w, &http.Cookie{Name: BrowserCookieName, Value: secret, Path: Base + "sign-in", MaxAge: int(core.BrowserLife / time.Second),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
@@ -83,7 +82,6 @@ func (q *request) askToSignIn() {
 	http.Redirect(q.w, q.r, to, http.StatusSeeOther)
 }
 
-// signInView is the data of the sign-in page.
 type signInView struct {
 	Link string // secret of a sign-in link, "" for a form with name and password
 	Form form
@@ -181,7 +179,6 @@ func dashboardPath(next string) string {
 	return next
 }
 
-// signingOut returns a handler that ends sessions.
 func signingOut(end func(*core.Service, context.Context, *core.SignedIn) error) handler {
 	return func(q *request) error {
 		if err := end(q.svc, q.r.Context(), q.signedIn); err != nil {
@@ -192,7 +189,6 @@ func signingOut(end func(*core.Service, context.Context, *core.SignedIn) error) 
 	}
 }
 
-// settingsView is the data of the settings page.
 type settingsView struct {
 	Password  form
 	KeyPrefix form

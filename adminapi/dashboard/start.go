@@ -11,7 +11,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// startView is the data of the quick start.
 type startView struct {
 	API, Validate        string // addresses, quoted for a POSIX shell
 	ValidateInJavaScript string // the same as Validate, as a string literal

@@ -9,10 +9,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// usage is the usage of a limit.
 type usage struct{ core.LimitUsage }
 
-// newUsages returns the usage of several limits.
 func newUsages(limits []core.LimitUsage) (list []*usage) {
 	for _, u := range limits {
 		list = append(list, &usage{u})
@@ -73,7 +71,6 @@ type userUsage struct {
 	Total int          // number of counters, including those without a row
 }
 
-// counterRow is a counter of a user.
 type counterRow struct {
 	*usage
 	Key  *core.Key // nil: the counter that keys share
@@ -135,7 +132,6 @@ func userAdjustment(q *request, u *core.User) adjusted {
 	}}
 }
 
-// adjustWays are the choices for an adjustment.
 var adjustWays = []option{
 	{"give", "Give back", "Subtracts the number from the usage of every period. The usage never falls below 0."},
 	{"charge", "Charge", "Adds the number to the usage of every period."},
@@ -191,7 +187,6 @@ func adjust[T any](of func(*request, T) adjusted) func(*request, T) error {
 	}
 }
 
-// adjustment parses the form of an adjustment.
 func (q *request) adjustment() (a core.AdjustmentCall, err error) {
 	post := q.r.PostForm
 	a.Meter, a.Reason, a.IP = post.Get("meter"), post.Get("reason"), q.s.config.ClientIP(q.r)

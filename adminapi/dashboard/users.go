@@ -20,7 +20,6 @@ func (q *request) user(id string) (*core.User, error) {
 // userPath returns the path of a user's page below Base.
 func userPath(id int64) string { return "users/" + strconv.FormatInt(id, 10) }
 
-// usersView is the data of the page of users.
 type usersView struct {
 	Filters form
 	Narrow  bool // a filter is set, or it is not the first page
@@ -28,7 +27,6 @@ type usersView struct {
 	Pager   pager
 }
 
-// userRow is a row in the table of users.
 type userRow struct {
 	*core.User
 	Plan *core.Plan // nil for none
@@ -99,7 +97,6 @@ func (q *request) userRow(u *core.User, plan func(string) (*core.Plan, error)) (
 	return row, err
 }
 
-// userView is the data of the page of a user.
 type userView struct {
 	userRow
 	Metadata string
@@ -152,7 +149,6 @@ var userEditor = &editor[int64, core.User, core.UserPatch]{
 	update:  (*core.Service).UpdateUser,
 }
 
-// userFields returns the fields of the form of a user. value returns the value of a field by name.
 func (q *request) userFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("No plan", value("plan_id"), false)
 	return []field{

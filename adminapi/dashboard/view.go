@@ -36,7 +36,6 @@ func parseTemplates() map[string]*template.Template {
 	return all
 }
 
-// functions are the functions in templates.
 var functions = template.FuncMap{
 	"asset":    func(name string) string { return assetNames[name] },
 	"base":     func() string { return Base },
@@ -88,7 +87,6 @@ func ago(d time.Duration) string {
 	return "just now"
 }
 
-// navigation is a link in the main menu.
 type navigation struct {
 	Href, Text string
 	Current    bool
@@ -99,7 +97,6 @@ func navLink(l layout, page, text string) navigation {
 	return navigation{Base + page, text, here == page || page != "" && strings.HasPrefix(here, page+"/")}
 }
 
-// layout is the data of the layout of a page.
 type layout struct {
 	Title    string
 	Page     string // name of the template
@@ -185,7 +182,6 @@ type pager struct {
 	Prev, Next string
 }
 
-// page returns the requested page.
 func (q *request) page() core.Page {
 	n, err := strconv.Atoi(q.r.URL.Query().Get("page"))
 	if err != nil || n < 1 {

@@ -83,7 +83,6 @@ func (v *Value) Open() {
 	_ = p.level(v) // it is valid
 }
 
-// parser parses JSON.
 type parser struct {
 	dec  jsontext.Decoder
 	in   bytes.Buffer

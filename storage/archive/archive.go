@@ -206,7 +206,6 @@ func newCounter(of core.CounterID, c *core.Counter, anchors core.Anchors) *Count
 	return r
 }
 
-// add adds the usage of a meter.
 func (r *Counter) add(meter string, t *core.PeriodUsage, anchors core.Anchors) {
 	for _, p := range core.Periods() {
 		if t[p] != 0 {

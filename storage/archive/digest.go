@@ -15,7 +15,6 @@ type digest struct {
 
 func newDigest() *digest { return &digest{map[Kind]hash.Hash{}, Counts{}} }
 
-// add adds the line of a record.
 func (d *digest) add(kind Kind, line []byte) {
 	sum := d.sums[kind]
 	if sum == nil {

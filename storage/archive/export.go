@@ -93,7 +93,6 @@ func checkComplete(ctx context.Context, s core.Importer, o ExportOptions) error 
 	return cmp.Or(err, IncompleteError(names))
 }
 
-// export is the state of an export.
 type export struct {
 	s       core.Importer
 	live    *live // nil for a store that stays as it is
@@ -134,7 +133,6 @@ func portable(a core.Account) core.Account {
 	return a
 }
 
-// account exports an account with its records.
 func (e *export) account(ctx context.Context, a *core.Account) error {
 	e.name = a.Name
 	if err := e.wholeResources(ctx, a); err != nil {
@@ -146,7 +144,6 @@ func (e *export) account(ctx context.Context, a *core.Account) error {
 	return e.events(ctx, a.ID)
 }
 
-// resources exports an account with its resources.
 func (e *export) resources(ctx context.Context, a *core.Account) error {
 	e.users, e.keys = map[int64]core.Anchors{}, map[string]core.Anchors{}
 	last, err := e.s.LastNumbers(ctx, a.ID)

@@ -33,7 +33,6 @@ func newFilter(o ImportOptions, to Sink, pass string) *filter {
 // margin is longer than an import takes. The target keeps imported entries for this much longer than the retention.
 const margin = 24 * time.Hour
 
-// report returns the report of the pass.
 func (f *filter) report() Report {
 	return Report{Accounts: f.accounts, Records: f.kept, SHA256: f.all.sum()}
 }

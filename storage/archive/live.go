@@ -48,14 +48,12 @@ func (l *live) end() {
 	l.members, l.digests = nil, nil
 }
 
-// addPlan adds a plan to the exported ones.
 func (l *live) addPlan(p *core.Plan) {
 	if l != nil {
 		l.plans[p.ID] = true
 	}
 }
 
-// addUser adds a user to the exported ones.
 func (l *live) addUser(u *core.User) error {
 	if l == nil {
 		return nil
@@ -99,10 +97,8 @@ func taken(set map[uint64]struct{}, hash uint64) bool {
 	return len(set) == n
 }
 
-// hasUser reports whether a user is in the archive.
 func (l *live) hasUser(u *core.User) bool { return l == nil || has(l.users, u.ID) }
 
-// hasKey reports whether a key is in the archive.
 func (l *live) hasKey(k *core.Key) bool { return l == nil || has(l.keys, k.Seq) }
 
 // has reports whether a sorted list has a number.

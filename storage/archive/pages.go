@@ -7,7 +7,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// eachPlan calls fn with each plan of an account.
 func (e *export) eachPlan(ctx context.Context, account string, fn func(*core.Plan) error) error {
 	if e.live == nil {
 		return eachOf(ctx, e.o.page, func(p core.Page) ([]*core.Plan, int, error) { return e.s.Plans(ctx, account, p) }, fn)
@@ -16,7 +15,6 @@ func (e *export) eachPlan(ctx context.Context, account string, fn func(*core.Pla
 	return eachAfter(ctx, e.live.last.Plan, read, func(p *core.Plan) int64 { return p.Seq }, fn)
 }
 
-// eachUser calls fn with each user of an account.
 func (e *export) eachUser(ctx context.Context, account string, fn func(*core.User) error) error {
 	if e.live == nil {
 		return eachOf(ctx, e.o.page, func(p core.Page) ([]*core.User, int, error) { return e.s.Users(ctx, account, core.UserFilter{}, p) }, fn)
@@ -25,7 +23,6 @@ func (e *export) eachUser(ctx context.Context, account string, fn func(*core.Use
 	return eachAfter(ctx, e.live.last.User, read, func(u *core.User) int64 { return u.ID }, fn)
 }
 
-// eachKey calls fn with each key of an account.
 func (e *export) eachKey(ctx context.Context, account string, fn func(*core.Key) error) error {
 	if e.live == nil {
 		return eachOf(ctx, e.o.page, func(p core.Page) ([]*core.Key, int, error) { return e.s.Keys(ctx, account, core.KeyFilter{}, p) }, fn)

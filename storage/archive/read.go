@@ -79,7 +79,6 @@ func (a *Reader) Next() (Record, error) {
 	return r, nil
 }
 
-// end checks the trailer.
 func (a *Reader) end(body []byte) error {
 	var t Trailer
 	if err := decode(body, &t); err != nil {

@@ -40,7 +40,6 @@ func (a *Writer) Close() error {
 	return a.write(KindEnd, Trailer{a.count, hex.EncodeToString(a.sum.Sum(nil))})
 }
 
-// write writes a line.
 func (a *Writer) write(kind Kind, record any) error {
 	line, err := a.lines.encode(kind, record)
 	if err != nil {
