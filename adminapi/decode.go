@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/document"
@@ -29,7 +30,9 @@ type members struct {
 // decode parses the body and calls read, which takes the members it knows. Any other member is an
 // error. decode returns the first error of the body or of a member.
 func decode[T any](c *call, read func(*members) T) (v T, err error) {
-	body, err := c.body()
+	buf := bodyPool.Get().(*bytes.Buffer)
+	defer putBuffer(buf)
+	body, err := c.body(buf)
 	if err != nil {
 		return v, err
 	}
@@ -67,10 +70,20 @@ func topMember(root *document.Value, path string) string {
 	return path
 }
 
-// body reads the body and returns its bytes. An empty body is returned as "{}".
-func (c *call) body() ([]byte, error) {
-	var buf bytes.Buffer
-	err := c.config.bodies.ReadBody(&buf, c.w, c.r, c.account, maxBody)
+// bodyPool holds buffers for request bodies.
+var bodyPool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// putBuffer returns a buffer to the pool, unless it is larger than 4 KiB.
+func putBuffer(buf *bytes.Buffer) {
+	if buf.Cap() <= 4096 {
+		buf.Reset()
+		bodyPool.Put(buf)
+	}
+}
+
+// body reads the body into buf and returns its bytes. An empty body is returned as "{}".
+func (c *call) body(buf *bytes.Buffer) ([]byte, error) {
+	err := c.config.bodies.ReadBody(buf, c.w, c.r, c.account, maxBody)
 	if errors.Is(err, exchange.ErrBusy) {
 		return nil, core.ErrTooManyRequests
 	}

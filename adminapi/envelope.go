@@ -61,9 +61,15 @@ func writeError(w http.ResponseWriter, status int, a answer) {
 // writeBody answers with a JSON text and a newline. It may append the newline in place.
 func writeBody(w http.ResponseWriter, status int, body []byte) {
 	body = append(body, '\n') // keeps a terminal readable
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.Header().Set("Cache-Control", "no-store")
+	var room [48]byte
+	var f fields
+	b := append(room[:0], "application/json"...)
+	f.end("Content-Type", b)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
+	f.end("Content-Length", b)
+	b = append(b, "no-store"...)
+	f.end("Cache-Control", b)
+	f.set(w.Header(), b)
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may have disconnected
 }

@@ -34,30 +34,42 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 	if s == 0 || !d.HasUsage() {
 		return
 	}
-	var room [128]byte // enough for most values
-	set := func(name string, value []byte) { h[name] = []string{string(value)} }
+	var room [192]byte // enough for most decisions
+	var f fields
+	b := room[:0]
 	if s&XRateLimitHeaders != 0 {
 		if !d.Limit.Unlimited() {
-			set("X-Ratelimit-Limit", strconv.AppendInt(room[:0], d.Limit.Max, 10))
-			set("X-Ratelimit-Remaining", strconv.AppendInt(room[:0], d.Remaining(), 10))
-			if window := d.Usage.Window; window.Ends() {
-				set("X-Ratelimit-Reset", strconv.AppendInt(room[:0], window.End.Unix(), 10))
-			}
+			b = strconv.AppendInt(b, d.Limit.Max, 10)
+			f.end("X-Ratelimit-Limit", b)
+			b = strconv.AppendInt(b, d.Remaining(), 10)
+			f.end("X-Ratelimit-Remaining", b)
 		}
-		set("X-Ratelimit-Plan", appendSafe(room[:0], d.Plan.Name))
+		if window := d.Usage.Window; window.Ends() && !d.Limit.Unlimited() {
+			b = strconv.AppendInt(b, window.End.Unix(), 10)
+			f.end("X-Ratelimit-Reset", b)
+		}
+		b = appendSafe(b, d.Plan.Name)
+		f.end("X-Ratelimit-Plan", b)
 	}
 	if s&IETFHeaders != 0 {
 		limits := d.Limits
+		var only [1]core.LimitUsage
 		if limits == nil && !d.Limit.Unlimited() {
-			limits = []core.LimitUsage{{Limit: d.Limit, Usage: d.Usage}}
+			only[0] = core.LimitUsage{Limit: d.Limit, Usage: d.Usage}
+			limits = only[:]
 		}
 		if len(limits) > 0 || d.Plan.Rate != nil {
-			set("Ratelimit-Policy", appendPolicies(appendList(room[:0], h["Ratelimit-Policy"]), limits, d.Plan.Rate))
+			b = appendList(b, h["Ratelimit-Policy"])
+			b = appendPolicies(b, limits, d.Plan.Rate)
+			f.end("Ratelimit-Policy", b)
 		}
 		if len(limits) > 0 || d.RetryAfter > 0 {
-			set("Ratelimit", appendRests(appendList(room[:0], h["Ratelimit"]), limits, d.RetryAfter, now))
+			b = appendList(b, h["Ratelimit"])
+			b = appendRests(b, limits, d.RetryAfter, now)
+			f.end("Ratelimit", b)
 		}
 	}
+	f.set(h, b)
 }
 
 // SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, or until its rate allows a
@@ -69,6 +81,31 @@ func SetRetryAfter(h http.Header, d *core.Decision, now time.Time) {
 	}
 	if d.Usage.Window.Ends() {
 		retryAfter(h, d.Usage.Window.End.Sub(now))
+	}
+}
+
+// fields builds header fields with one value each in a single buffer, with two allocations for all of
+// them. Answers share no slices, because an outer handler may modify the values in place.
+type fields struct {
+	names [maxFields]string // canonical
+	ends  [maxFields]int    // end of each value in the buffer
+	n     int
+}
+
+const maxFields = 6
+
+// end adds the field with a canonical name, whose value is at the end of text.
+func (f *fields) end(name string, text []byte) {
+	f.names[f.n], f.ends[f.n] = name, len(text)
+	f.n++
+}
+
+// set adds the fields to a header. text is the whole buffer.
+func (f *fields) set(h http.Header, text []byte) {
+	all, values, from := string(text), make([]string, f.n), 0
+	for i, to := range f.ends[:f.n] {
+		values[i], from = all[from:to], to
+		h[f.names[i]] = values[i : i+1 : i+1]
 	}
 }
 

@@ -125,7 +125,8 @@ func (p *parser) scalar() (string, error) {
 // root reads the value of the whole text.
 func (p *parser) root() (v Value, err error) {
 	if v.Kind = p.dec.PeekKind(); v.Kind != '{' {
-		return p.value()
+		err = p.value(&v)
+		return v, err
 	}
 	err = p.level(&v)
 	v.raw = strings.TrimSpace(p.all)
@@ -143,53 +144,54 @@ func (p *parser) level(v *Value) error {
 			_, err := p.dec.ReadToken()
 			return err
 		}
-		var m Named
-		var err error
-		if v.Kind == '{' {
-			if m.Name, err = p.scalar(); err != nil {
+		if v.Kind == '[' {
+			v.Items = append(v.Items, Value{})
+			if err := p.value(&v.Items[len(v.Items)-1]); err != nil {
 				return err
 			}
-			m.Line = p.here()
+			continue
 		}
-		if m.Value, err = p.value(); err != nil {
+		if v.Members == nil {
+			v.Members = make([]Named, 0, 4)
+		}
+		v.Members = append(v.Members, Named{})
+		m := &v.Members[len(v.Members)-1]
+		var err error
+		if m.Name, err = p.scalar(); err != nil {
 			return err
 		}
-		switch {
-		case v.Kind == '[':
-			v.Items = append(v.Items, m.Value)
-		case v.Members == nil:
-			v.Members = append(make([]Named, 0, 6), m)
-		default:
-			v.Members = append(v.Members, m)
+		m.Line = p.here()
+		if err = p.value(&m.Value); err != nil {
+			return err
 		}
 	}
 }
 
 // value reads a value, an object or array as a JSON text.
-func (p *parser) value() (v Value, err error) {
+func (p *parser) value(v *Value) (err error) {
 	if v.Kind = p.dec.PeekKind(); v.Kind != '{' && v.Kind != '[' {
 		v.Text, err = p.scalar()
 		v.Line = p.here()
-		return v, err
+		return err
 	}
 	if _, err = p.dec.ReadToken(); err != nil {
-		return v, err
+		return err
 	}
 	v.Line = p.here()
 	from, inside := p.seen-1, p.dec.StackDepth()
 	deepest := inside
 	for p.dec.StackDepth() >= inside {
 		if _, err = p.dec.ReadToken(); err != nil {
-			return v, err
+			return err
 		}
 		deepest = max(deepest, p.dec.StackDepth())
 	}
 	p.here()
 	v.raw = p.all[from:p.seen]
 	if deepest > p.depth {
-		return v, errDepth
+		return errDepth
 	}
-	return v, nil
+	return nil
 }
 
 // fault returns the error for an error of the decoder.

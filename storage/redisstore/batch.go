@@ -61,8 +61,6 @@ func (b *batch) addMany(command, key string, args []string) {
 	}
 }
 
-func (b *batch) empty() bool { return len(b.args) == headerArgs }
-
 // checkSize returns [core.ErrTooLarge] for a batch that would take too long.
 func (b *batch) checkSize() error {
 	if n := len(b.keys) + len(b.args); n > maxBatchParts {
