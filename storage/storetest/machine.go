@@ -105,15 +105,15 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"again":   m.again,
 		"clock":   m.clock,
 		"look":    m.compareReads,
-		"owner":   m.ownerKey,
+		"account": m.changeAccount,
 		"reopen":  m.reopen,
 	}
 }
 
 // special runs one of the rare actions, not too often.
 func (m *machine) special(t *rapid.T) {
-	rare := []func(*rapid.T){m.adjust, m.refused, m.missing, m.accountUpdate, m.accessUpdate, m.twins, m.deleteMissing, m.replaceKey}
-	if n := rapid.IntRange(0, 12).Draw(t, "special"); n < len(rare) {
+	rare := []func(*rapid.T){m.adjust, m.refused, m.missing, m.twins, m.deleteMissing, m.replaceKey}
+	if n := rapid.IntRange(0, 9).Draw(t, "special"); n < len(rare) {
 		rare[n](t)
 		return
 	}
@@ -239,9 +239,9 @@ func (m *machine) setClock(now time.Time) {
 	m.steppedBack = m.steppedBack || m.now.Before(m.latest)
 }
 
-// reopen reopens both stores after a request, not too often, and then repeats a request. A store may or may not keep the number of denials in a
-// past second, so the clock never returns to such a second. A store may drop its buckets, so the clock advances by 3
-// minutes, which fills the largest one.
+// reopen reopens both stores after a request, not too often, and then repeats a request. A store may or may not keep the number
+// of denials in a past second, so the clock never returns to such a second. A store may drop its buckets, so the clock advances
+// by 3 minutes, which fills the largest one.
 func (m *machine) reopen(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "rarely") != 0 {
 		t.SkipNow()

@@ -65,6 +65,11 @@ func (m *machine) lookAccounts(t *rapid.T, account string, page core.Page) {
 	m.both(t, "Access", func(s core.Store) (any, error) { return s.Access(m.e.ctx, account) })
 }
 
+// changeAccount changes an account, how people sign in to it, or one of its owner's keys.
+func (m *machine) changeAccount(t *rapid.T) {
+	rapid.SampledFrom([]func(*rapid.T){m.ownerKey, m.ownerKey, m.accountUpdate, m.accessUpdate}).Draw(t, "change")(t)
+}
+
 // accountUpdate updates an account, or makes such a call fail.
 func (m *machine) accountUpdate(t *rapid.T) {
 	account := m.anyAccount(t)

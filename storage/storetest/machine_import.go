@@ -16,7 +16,7 @@ func (m *machine) importActions() map[string]func(*rapid.T) {
 	actions := m.actions()
 	actions["history"], actions["set"], actions["days"], actions["replant"] = m.importHistory, m.setCounters, m.setDays, m.putAgain
 	actions["numbers"] = m.putNumbered
-	delete(actions, "owner")
+	delete(actions, "account")
 	return actions
 }
 

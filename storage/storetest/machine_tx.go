@@ -34,17 +34,18 @@ func (m *machine) change(t *rapid.T) {
 	d := m.update(t)
 	page := core.Page{Number: 1, Size: 100}
 	m.bothDigests(t)
+	var filters []core.UserFilter
 	for _, p := range d.plansNow() {
-		for _, f := range []core.UserFilter{{PlanID: p.ID}, {OnPlan: p.ID}} {
-			m.both(t, fmt.Sprintf("Users %+v", f), func(s core.Store) (any, error) {
-				return listed(s.Users(m.e.ctx, d.account, f, page))
-			})
-		}
+		filters = append(filters, core.UserFilter{PlanID: p.ID}, core.UserFilter{OnPlan: p.ID})
 	}
 	for _, u := range d.usersNow() {
+		filters = append(filters, u.UniqueFilters()...)
 		m.both(t, "Keys of a user", func(s core.Store) (any, error) {
 			return listed(s.Keys(m.e.ctx, d.account, core.KeyFilter{UserID: u.ID}, page))
 		})
+	}
+	for _, f := range filters {
+		m.both(t, fmt.Sprintf("Users %+v", f), func(s core.Store) (any, error) { return listed(s.Users(m.e.ctx, d.account, f, page)) })
 	}
 }
 
