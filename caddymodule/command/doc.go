@@ -9,5 +9,5 @@
 // command: both sides share the types of requests and answers, which no other package uses.
 //
 // The package uses package caddymodule in three ways: [caddymodule.RunningStore] for the routes, [caddymodule.LoadStore]
-// for --store, and the modules in the config of protect.
+// for --store, and [caddymodule.BadgerStore] for the commands on a stopped embedded store.
 package command
