@@ -351,8 +351,8 @@ type Tx interface {
 	// PutKey stores a key in place of the one with its ID. From then on exactly its Digests find
 	// the key. A key with the Seq 0 is new and gets the next Seq, also in place of a key with its ID.
 	PutKey(k *Key) error
-	// DeleteUser deletes a user and its keys with their counters and histories. Every later call
-	// finds none of them, however many there were.
+	// DeleteUser deletes a user and its keys with their counters and histories. With more keys than the store changes at once, the
+	// transaction is ErrTooLarge: delete keys first.
 	DeleteUser(id int64) error
 	// DeletePlan deletes a plan.
 	DeletePlan(id string) error

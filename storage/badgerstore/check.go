@@ -169,14 +169,15 @@ func (s *Store) checkRecords(c *CheckReport, o CheckOptions) error {
 func (k *checking) checkRecord(p path, value []byte) []error {
 	r := decoder{p[1:]}
 	switch p[0] {
-	case kindAccount, byte(resource.OwnerKey), kindUser, kindPlan, kindKey:
+	case kindAccount, kindOwnerKey, kindUser, kindPlan, kindKey:
 		return k.checkResource(p, value)
 	case kindUnique:
 		u := resource.Unique{}
 		account := r.text()
 		u.Name, u.Value = r.text(), r.text()
-		return []error{k.checkID(u.Kind(), account, string(value))}
-	case byte(resource.Account) | 0x20, byte(resource.OwnerKey) | 0x20, byte(resource.Plan) | 0x20, byte(resource.Key) | 0x20:
+		_, err := reader{snapshot: k.snapshot, account: account}.existingRecord(u.Kind(), string(value))
+		return []error{err}
+	case kindAccountID, kindOwnerKeyID, kindPlanID, kindKeyID:
 		n, err := decodeNumber(value)
 		if err != nil {
 			return []error{undecodable(p, err)}
@@ -229,15 +230,6 @@ func (k *checking) checkDigest(p path, account string, n int64) error {
 	return err
 }
 
-// checkID returns an error unless the resource with an id exists.
-func (k *checking) checkID(kind resource.Kind, account, id string) error {
-	value, err := reader{k.snapshot, account}.record(kind, id)
-	if err == nil && value == nil {
-		err = absent(idPath(kind, account, id))
-	}
-	return err
-}
-
 func (k *checking) checkExists(p path) error {
 	value, err := k.get(p)
 	if err == nil && value == nil {
@@ -253,6 +245,9 @@ func (k *checking) checkResource(p path, value []byte) (errs []error) {
 	names, v, err := resource.NamesOf(kind, value)
 	if err != nil {
 		return []error{undecodable(p, err)}
+	}
+	if names.Number != 0 && names.Number != number {
+		errs = append(errs, contradiction(p, "it says it has the number %d", names.Number))
 	}
 	if kind != resource.User {
 		errs = append(errs, k.checkNumber(idPath(kind, account, names.ID), number))

@@ -49,6 +49,11 @@ const (
 	kindPlan       = 'P'
 	kindKey        = 'K'
 	kindUnique     = 'u'
+	kindOwnerKey   = 'O'
+	kindAccountID  = kindAccount | 0x20
+	kindOwnerKeyID = kindOwnerKey | 0x20
+	kindPlanID     = kindPlan | 0x20
+	kindKeyID      = kindKey | 0x20
 	kindDigest     = 'd'
 	kindLast       = 'l'
 	kindSet        = 'S'
@@ -87,7 +92,7 @@ func recordPath(kind resource.Kind, account string, number int64) path {
 	return at(byte(kind)).text(account).number(number)
 }
 
-// idPath returns the path of the number of a resource: the lower-case letter of its kind.
+// idPath returns the path of the number of a resource: the lower-case letter of its kind. The number of a user is its id.
 func idPath(kind resource.Kind, account, id string) path {
 	return at(byte(kind) | 0x20).text(account).text(id)
 }

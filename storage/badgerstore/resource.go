@@ -13,10 +13,11 @@ type database struct{ s *Store }
 
 // View implements [resource.Database].
 func (d database) View(_ context.Context, in resource.Scope, fn func(resource.Reader) error) error {
-	return d.s.read(in.Of(), func(r snapshot) error { return fn(reader{r, in.Of()}) })
+	return d.s.read(in.Of(), func(r snapshot) error { return fn(reader{r, in, in.Of()}) })
 }
 
-// Change implements [resource.Database]. The changes of an account run one at a time, and so do those of the registry.
+// Change implements [resource.Database]. Changes in the same scope run one at a time. A change of one account in the registry may run beside
+// the creation of another: it changes no set and no unique value.
 func (d database) Change(ctx context.Context, in resource.Scope, fn func(resource.Reader) (*resource.Changes, error)) error {
 	s := d.s
 	if err := s.enterToChange(); err != nil {
@@ -37,7 +38,7 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 		return err
 	}
 	defer txn.Discard()
-	r := reader{snapshot{txn}, in.Of()}
+	r := reader{snapshot{txn}, in, in.Of()}
 	redo := s.newRedo()
 	defer redo.done()
 	c, err := fn(r)
@@ -57,12 +58,13 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 // reader is a [resource.Reader].
 type reader struct {
 	snapshot
+	in      resource.Scope
 	account string // "" for the registry
 }
 
 // Exists implements [resource.Reader].
 func (r reader) Exists() (bool, error) {
-	if r.account == "" {
+	if r.in.Registry {
 		return true, nil
 	}
 	n, err := r.number(accountIDPath(r.account))
@@ -147,10 +149,26 @@ func (r reader) Sizes(sets ...string) ([]int, error) {
 	return sizes, nil
 }
 
-// Holder implements [resource.Reader].
+// Holder implements [resource.Reader]. A missing resource that the record names is damage.
 func (r reader) Holder(u resource.Unique) (string, error) {
 	id, err := r.get(uniquePath(r.account, u))
+	if err == nil && id != nil {
+		_, err = r.existingRecord(u.Kind(), string(id))
+	}
 	return string(id), fault(err)
+}
+
+// existingRecord reads the record with an id that another record names. A missing one is damage.
+func (r reader) existingRecord(kind resource.Kind, id string) ([]byte, error) {
+	value, err := r.record(kind, id)
+	if err != nil || value != nil {
+		return value, err
+	}
+	if kind == resource.User {
+		n, _ := strconv.ParseInt(id, 10, 64)
+		return nil, absent(userPath(r.account, n))
+	}
+	return nil, absent(idPath(kind, r.account, id))
 }
 
 // Last implements [resource.Reader].

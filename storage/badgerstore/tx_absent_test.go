@@ -1,6 +1,8 @@
 package badgerstore
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4"
@@ -36,7 +38,12 @@ func TestAbsentRecord(t *testing.T) {
 			_, _, err := s.Users(ctx, acct, core.UserFilter{}, everything)
 			return err
 		}},
-		"account": {recordPath(resource.Account, "", 1), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
+		"account":              {recordPath(resource.Account, "", 1), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
+		"number of an account": {accountIDPath(acct), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
+		"number of an owner's key": {idPath(resource.OwnerKey, "", fmt.Sprintf("%d:%s/okey", len(acct), acct)), func(s *Store) error {
+			_, err := s.OwnerKeyByDigest(ctx, core.DigestOf(acct))
+			return err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -65,4 +72,13 @@ func TestNeverUsed(t *testing.T) {
 	writeCheckpoint(t, s)
 	wantUsed(t, s, ofKey("key0"), 1)
 	wantUsed(t, s, ofKey("key199"), 0)
+}
+
+// TestAccountWithoutID: the registry is no account.
+func TestAccountWithoutID(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	err := s.Update(t.Context(), "", func(tx core.Tx) error { return tx.PutUser(&core.User{}) })
+	if !errors.Is(err, core.ErrAccountNotFound) {
+		t.Errorf("a user of the account without an id: got error %v, want %v", err, core.ErrAccountNotFound)
+	}
 }

@@ -15,7 +15,7 @@ import (
 //	{registry}version                  random, changes with each write to the registry
 //	{registry}version:<account>        the same for the members of the account, its owner's keys and its sign-in data
 //	{registry}a:<id>                   account, JSON
-//	{registry}o:<account>/<id>         owner's key, JSON
+//	{registry}o:<n>:<account>/<id>     owner's key, JSON; n is the length of the account's id
 //	{registry}i:<account>              sign-in data of an account, JSON
 //	{registry}accounts                 sorted set: ids of all accounts
 //	{registry}owner-keys:<account>     sorted set: the owner's keys of an account

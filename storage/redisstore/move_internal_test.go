@@ -224,3 +224,28 @@ func TestReusedSeqAfterMove(t *testing.T) {
 		m.refused(user)
 	}
 }
+
+// A key that moves to a user that the same transaction puts again keeps its counter.
+func TestMoveToUserPutAgain(t *testing.T) {
+	m := newMoveTest(t)
+	if err := m.consume(1); err != nil {
+		t.Fatal(err)
+	}
+	m.update(func(tx core.Tx) error { return tx.DeleteUser(2) })
+	m.update(func(tx core.Tx) error {
+		return errors.Join(tx.PutUser(&core.User{AccountID: moveAccount, ID: 2}), moveKeyTo(2)(tx))
+	})
+	counters, err := m.s.Counters(t.Context(), []core.CounterID{{Account: moveAccount, KeyID: "key_1"}})
+	if err != nil || counters[0].Requests[core.Year] != 1 {
+		t.Errorf("the counter of the key: %v, %v, want 1", counters, err)
+	}
+}
+
+// A page without a size is empty.
+func TestPageOfSizeZero(t *testing.T) {
+	m := newMoveTest(t)
+	users, total, err := m.s.Users(t.Context(), moveAccount, core.UserFilter{}, core.Page{Number: 1})
+	if err != nil || len(users) != 0 || total != 2 {
+		t.Errorf("got %d users of %d, %v, want 0 of 2", len(users), total, err)
+	}
+}

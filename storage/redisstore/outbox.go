@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -77,15 +78,31 @@ func (s *Store) runTasks(ctx context.Context, account string) error {
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
-		for _, text := range tasks {
+		for rest := tasks; len(rest) > 0; {
 			if s.closing.Load() {
 				return errClosed
 			}
-			if err := s.runTask(ctx, account, text); err != nil {
+			n := max(1, leadingDeletions(rest))
+			var g errgroup.Group
+			g.SetLimit(maxParallel)
+			for _, text := range rest[:n] {
+				g.Go(func() error { return s.runTask(ctx, account, text) })
+			}
+			if err := g.Wait(); err != nil {
 				return err
 			}
+			rest = rest[n:]
 		}
 	}
+}
+
+// leadingDeletions returns how many tasks at the start delete the counter of a key. They run in parallel.
+func leadingDeletions(tasks []string) int {
+	n := slices.IndexFunc(tasks, func(text string) bool { return !strings.HasPrefix(text, deleteKeyCounter+" ") })
+	if n < 0 {
+		return len(tasks)
+	}
+	return n
 }
 
 // readDrained runs a batch of reads at a moment when the outbox of the account is empty.

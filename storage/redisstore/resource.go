@@ -221,7 +221,7 @@ func recordsOf(answers []rueidis.RedisMessage) ([][]byte, error) {
 // Page implements [resource.Reader].
 func (r *reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, int, error) {
 	if n == 0 {
-		offset, n = 1, -1 // from 1 to 0: nothing
+		offset = 1 // from 1 to 0: nothing
 	}
 	return r.page(kind, set, strconv.Itoa(offset), strconv.Itoa(offset+n-1))
 }

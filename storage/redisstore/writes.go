@@ -33,6 +33,11 @@ func (r *reader) writes(c *resource.Changes) (*writes, error) {
 	for _, u := range c.Users {
 		deleted[either(u).ID] = u.After == nil
 	}
+	for _, u := range c.Users { // first: a key may move to the user
+		if u.Before == nil && u.Given {
+			w.addTask(task{kind: removeTombstone, from: u.After.ID})
+		}
+	}
 	if err := w.keys(c.Keys, deleted); err != nil {
 		return nil, err
 	}
@@ -101,11 +106,8 @@ func (w *writes) registry(c *resource.Changes) {
 // user adds what follows from the change of a user.
 func (w *writes) user(c *resource.Change[core.User]) {
 	w.batch.add("INVALIDATE", w.r.s.o.userInvalidation(w.r.in.Account, either(c).ID))
-	switch {
-	case c.After == nil:
+	if c.After == nil {
 		w.addTask(task{kind: deleteUserCounters, from: c.Before.ID})
-	case c.Before == nil && c.Given:
-		w.addTask(task{kind: removeTombstone, from: c.After.ID})
 	}
 }
 

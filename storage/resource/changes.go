@@ -16,7 +16,7 @@ func (t *tx) changes() (*Changes, error) {
 	c.Plans = collect(c, &t.plans)
 	c.Keys = collect(c, &t.keys)
 	c.Users = collect(c, &t.users)
-	return c, t.keep(t.listHolders(c))
+	return c, t.keep(t.listPlanUsers(c))
 }
 
 // collect adds the changed resources of a kind to the changes, in the order of their ids.
@@ -56,25 +56,25 @@ func (c *Changes) set(name string) *SetChange {
 	return c.Sets[name]
 }
 
-// holder is a user that may have a plan, as its own or by one of its keys.
-type holder struct {
+// planUser is a user that may have a plan, as its own or by one of its keys.
+type planUser struct {
 	user int64
 	plan string
 }
 
-// listHolders changes the sets of the users on a plan: [core.UserFilter.OnPlan].
-func (t *tx) listHolders(c *Changes) error {
-	holders := map[holder]bool{}
+// listPlanUsers changes the sets of the users on a plan: [core.UserFilter.OnPlan].
+func (t *tx) listPlanUsers(c *Changes) error {
+	pairs := map[planUser]bool{}
 	for _, u := range c.Users {
-		addHolders(holders, holderOf(u.Before), holderOf(u.After))
+		addPlanUsers(pairs, planUserOf(u.Before), planUserOf(u.After))
 	}
 	for _, k := range c.Keys {
-		addHolders(holders, holderOfKey(k.Before), holderOfKey(k.After))
+		addPlanUsers(pairs, planUserOfKey(k.Before), planUserOfKey(k.After))
 	}
-	if len(holders) == 0 {
+	if len(pairs) == 0 {
 		return nil
 	}
-	all := slices.Collect(maps.Keys(holders))
+	all := slices.Collect(maps.Keys(pairs))
 	ids, sets := make([]string, len(all)), make([]string, len(all))
 	for i, h := range all {
 		ids[i], sets[i] = userID(h.user), KeySet(core.KeyFilter{UserID: h.user, PlanID: &h.plan})
@@ -101,28 +101,28 @@ func (t *tx) listHolders(c *Changes) error {
 	return nil
 }
 
-// addHolders adds what may have changed, if it has.
-func addHolders(all map[holder]bool, before, after holder) {
+// addPlanUsers adds what may have changed, if it has.
+func addPlanUsers(all map[planUser]bool, before, after planUser) {
 	if before == after {
 		return
 	}
-	for _, h := range []holder{before, after} {
+	for _, h := range []planUser{before, after} {
 		if h.plan != "" {
 			all[h] = true
 		}
 	}
 }
 
-func holderOf(u *core.User) (h holder) {
+func planUserOf(u *core.User) (h planUser) {
 	if u != nil {
-		h = holder{u.ID, u.PlanID}
+		h = planUser{u.ID, u.PlanID}
 	}
 	return h
 }
 
-func holderOfKey(k *core.Key) (h holder) {
+func planUserOfKey(k *core.Key) (h planUser) {
 	if k != nil {
-		h = holder{k.UserID, k.PlanID}
+		h = planUser{k.UserID, k.PlanID}
 	}
 	return h
 }

@@ -17,21 +17,21 @@ type Kind byte
 // The kinds of resources. The id of a user is its ID in decimal digits.
 const (
 	Account  Kind = 'A'
-	OwnerKey Kind = 'O' // its id is the one of the account, a slash and its own
+	OwnerKey Kind = 'O' // its id is that of the account with its own, see ownerKeyID
 	Access   Kind = 'I' // its id is the one of the account; it has no number and is in no set
 	User     Kind = 'U'
 	Plan     Kind = 'P'
 	Key      Kind = 'K'
 )
 
-// Scope is what a transaction reads and changes: the resources of one account; or, with Registry, all accounts and owner's keys;
-// or, with both, the existing records of one account in the registry.
+// Scope is what a transaction reads and changes: the users, plans and keys of an account, or the registry, which has all accounts, owner's keys
+// and the ways to sign in. A transaction in the registry that names an account changes only records that the account already has.
 type Scope struct {
 	Account  string
 	Registry bool
 }
 
-// Of returns the account whose resources are in the scope, "" for the registry.
+// Of returns the account that the paths of the scope begin with, "" for the registry.
 func (s Scope) Of() string {
 	if s.Registry {
 		return ""
@@ -105,7 +105,7 @@ type Member struct {
 // Change is a resource before and after a transaction, nil for none.
 type Change[T any] struct {
 	Before, After *T
-	Given         bool // a new resource whose number the caller has given: an earlier resource may have had it
+	Given         bool // the caller has given the number. An earlier resource may have had the number of a new one
 
 	record  []byte // of Before
 	value   []byte // of After

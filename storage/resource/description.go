@@ -124,11 +124,15 @@ const (
 	externalIDs  = "external-ids"
 )
 
-func ownerKeySet(account string) string    { return "owner-keys:" + account }
-func ownerKeyID(account, id string) string { return account + "/" + id }
-func userID(id int64) string               { return strconv.FormatInt(id, 10) }
-func nameOf(account string) Unique         { return Unique{names, account} }
-func ownerDigest(d core.Digest) Unique     { return Unique{ownerDigests, hex.EncodeToString(d[:])} }
+func ownerKeySet(account string) string { return "owner-keys:" + account }
+func userID(id int64) string            { return strconv.FormatInt(id, 10) }
+func nameOf(account string) Unique      { return Unique{names, account} }
+func ownerDigest(d core.Digest) Unique  { return Unique{ownerDigests, hex.EncodeToString(d[:])} }
+
+// ownerKeyID returns the id of an owner's key in the registry. The length keeps two keys apart whatever their ids are.
+func ownerKeyID(account, id string) string {
+	return strconv.Itoa(len(account)) + ":" + account + "/" + id
+}
 
 // UserSet names the set of the users that match a filter. A filter by a unique value has no set.
 func UserSet(f core.UserFilter) string {
@@ -190,7 +194,7 @@ func (u Unique) Kind() Kind {
 // them with what it has.
 type Names struct {
 	ID     string
-	Number int64 // 0 for a kind of the registry
+	Number int64 // that the record has; 0 for a kind of the registry
 	Sets   []string
 	Unique []Unique
 }

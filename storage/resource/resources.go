@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
@@ -37,19 +38,21 @@ func (r Resources) Users(ctx context.Context, account string, f core.UserFilter,
 	}
 	err = r.db.View(ctx, Scope{Account: account}, func(rd Reader) error {
 		page, total = nil, 0
-		id, err := rd.Holder(u)
-		if err != nil || id == "" {
-			return err
-		}
-		v, err := read(rd, users, id)
-		switch {
-		case err == core.ErrUserNotFound: // deleted after its id was read
-			return nil
-		case err != nil:
-			return err
-		}
-		if total = 1; p.Offset() == 0 && p.Size > 0 {
-			page = []*core.User{v}
+		for range 2 { // once more if the value has moved to another user after its holder was read
+			id, err := rd.Holder(u)
+			if err != nil || id == "" {
+				return err
+			}
+			v, err := read(rd, users, id)
+			switch {
+			case err != nil && err != core.ErrUserNotFound:
+				return err
+			case err == nil && slices.Contains(users.uniqueOf(v), u):
+				if total = 1; p.Offset() == 0 && p.Size > 0 {
+					page = []*core.User{v}
+				}
+				return nil
+			}
 		}
 		return nil
 	})

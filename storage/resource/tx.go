@@ -12,6 +12,8 @@ type tx struct {
 	r   Reader
 	err error // the first error of the reader: nothing is stored
 
+	exists bool // the account is known to exist
+
 	accounts  table[core.Account]
 	ownerKeys table[core.OwnerKey]
 	accesses  table[core.Access]
@@ -154,12 +156,15 @@ func (t *tx) PutKey(k *core.Key) error {
 
 // put stores a resource, and gives it a number if it has none.
 func put[T any](t *tx, in *table[T], v *T) error {
-	if exists, err := t.r.Exists(); err != nil || !exists {
-		return t.keepUnless(err, core.ErrAccountNotFound)
+	if err := t.checkAccount(); err != nil {
+		return err
+	}
+	isNew, err := isNew(t, in, v)
+	if err != nil {
+		return err
 	}
 	c, id := &Change[T]{}, in.id(v)
-	if id != "" {
-		var err error
+	if !isNew {
 		if c, err = loadOne(t, in, id); err != nil {
 			return err
 		}
@@ -184,6 +189,28 @@ func put[T any](t *tx, in *table[T], v *T) error {
 	id = in.id(v)
 	in.changes[id] = c
 	return write(t, in, id, v)
+}
+
+// isNew reports whether no resource can have the id of v: it is a user without an id, or with a larger one than any before.
+func isNew[T any](t *tx, in *table[T], v *T) (bool, error) {
+	if in.kind != User {
+		return false, nil
+	}
+	last, err := t.lastOf(User)
+	return in.id(v) == "" || in.numberOf(v) > last, err
+}
+
+// checkAccount returns an error if the account does not exist.
+func (t *tx) checkAccount() error {
+	if t.exists {
+		return nil
+	}
+	exists, err := t.r.Exists()
+	if err != nil || !exists {
+		return t.keepUnless(err, core.ErrAccountNotFound)
+	}
+	t.exists = true
+	return nil
 }
 
 // write sets the resource after the transaction, nil to delete it, and who has its unique values.
@@ -229,18 +256,24 @@ func (t *tx) holder(u Unique) (string, error) {
 
 // assign gives a new resource the next number of its kind, one more than the largest ever given. It marks another number as given.
 func (t *tx) assign(kind Kind, number *int64) error {
-	last, known := t.last[kind]
-	if !known {
-		var err error
-		if last, err = t.r.Last(kind); err != nil {
-			return t.keep(err)
-		}
+	last, err := t.lastOf(kind)
+	if err != nil {
+		return err
 	}
 	if *number == 0 {
 		*number = last + 1
 	}
 	t.last[kind] = max(last, *number)
 	return nil
+}
+
+// lastOf returns the largest number that was given, including the writes of the transaction.
+func (t *tx) lastOf(kind Kind) (int64, error) {
+	if last, known := t.last[kind]; known {
+		return last, nil
+	}
+	last, err := t.r.Last(kind)
+	return last, t.keep(err)
 }
 
 // remove deletes a resource.
