@@ -173,7 +173,7 @@ func wantKeys(t *testing.T, s *Store, want int) {
 // wantNothingLeft fails if a record of users, keys or plans exists, except the last numbers.
 func wantNothingLeft(t *testing.T, s *Store) {
 	t.Helper()
-	left := slices.DeleteFunc(stored(t, s, "UuPpKkdSR"), func(p string) bool { // those of the registry stay
+	left := slices.DeleteFunc(stored(t, s, "UuPpKkdSR"), func(p string) bool { // the records of the registry stay
 		return len(p) > 1 && p[1] == 0 && (p[0] == kindSet || p[0] == kindUnique)
 	})
 	if len(left) > 0 {

@@ -246,7 +246,7 @@ func (r reader) changeSet(w *writes, name string, c *resource.SetChange) error {
 	return err
 }
 
-// follow writes what follows from the changes: which keys digests find, and the counters that are deleted.
+// follow writes the digests of changed keys, and deletes the counters of deleted users and keys.
 func (r reader) follow(w *writes, c *resource.Changes) error {
 	account, err := r.number(accountIDPath(r.account))
 	if err != nil {

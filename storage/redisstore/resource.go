@@ -72,7 +72,7 @@ func (s *Store) change(ctx context.Context, in resource.Scope, fn func(resource.
 	}
 }
 
-// try runs a transaction once. It returns false if what it has read was stale, and reports whether it has added tasks.
+// try runs a transaction once. done is false if its reads were stale. tasks is true if the outbox has new tasks.
 func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (done, tasks bool, err error) {
 	c, err := fn(r)
 	if err != nil || len(c.Records) == 0 {

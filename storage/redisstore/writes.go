@@ -50,7 +50,7 @@ func (r *reader) writes(c *resource.Changes) (*writes, error) {
 	return w, nil
 }
 
-// either returns the resource before a change, or the one after it if it is new.
+// either returns the resource before a change, or after it if the resource is new.
 func either[T any](c *resource.Change[T]) *T {
 	if c.Before != nil {
 		return c.Before
@@ -103,7 +103,7 @@ func (w *writes) registry(c *resource.Changes) {
 	}
 }
 
-// user adds what follows from the change of a user.
+// user invalidates a user, and deletes the counters of a deleted one.
 func (w *writes) user(c *resource.Change[core.User]) {
 	w.batch.add("INVALIDATE", w.r.s.o.userInvalidation(w.r.in.Account, either(c).ID))
 	if c.After == nil {
@@ -111,7 +111,7 @@ func (w *writes) user(c *resource.Change[core.User]) {
 	}
 }
 
-// keys adds what follows from the changes of keys. The tasks of deleted users delete the counters of their keys.
+// keys adds the digests, tasks and locations of changed keys. The task of a deleted user deletes the counters of its keys.
 func (w *writes) keys(all []*resource.Change[core.Key], deletedUsers map[int64]bool) error {
 	var moved []string
 	for _, c := range all {

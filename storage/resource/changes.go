@@ -101,7 +101,7 @@ func (t *tx) listPlanUsers(c *Changes) error {
 	return nil
 }
 
-// addPlanUsers adds what may have changed, if it has.
+// addPlanUsers adds both pairs if they differ.
 func addPlanUsers(all map[planUser]bool, before, after planUser) {
 	if before == after {
 		return

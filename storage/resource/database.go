@@ -18,7 +18,7 @@ type Kind byte
 const (
 	Account  Kind = 'A'
 	OwnerKey Kind = 'O' // its id is that of the account with its own, see ownerKeyID
-	Access   Kind = 'I' // its id is the one of the account; it has no number and is in no set
+	Access   Kind = 'I' // the id is that of the account; an access has no number and is in no set
 	User     Kind = 'U'
 	Plan     Kind = 'P'
 	Key      Kind = 'K'

@@ -190,8 +190,8 @@ func (u Unique) Kind() Kind {
 	return User
 }
 
-// Names are the id of a record, its number, and where the resource is found by them. A database that checks itself compares
-// them with what it has.
+// Names are the id and the number of a record, and the sets and unique values that lead to it. A database that checks itself compares
+// these names with its records.
 type Names struct {
 	ID     string
 	Number int64 // that the record has; 0 for a kind of the registry

@@ -50,7 +50,7 @@ func (t *tx) keep(err error) error {
 	return err
 }
 
-// load returns the changes of resources, and reads those that the transaction has not read.
+// load returns the changes of resources. The transaction reads each resource once.
 func load[T any](t *tx, in *table[T], ids ...string) ([]*Change[T], error) {
 	var unread []string
 	for _, id := range ids {
@@ -213,7 +213,7 @@ func (t *tx) checkAccount() error {
 	return nil
 }
 
-// write sets the resource after the transaction, nil to delete it, and who has its unique values.
+// write sets the resource after the transaction, nil to delete it, and the holders of its unique values.
 func write[T any](t *tx, in *table[T], id string, v *T) (err error) {
 	c := in.changes[id]
 	from, to := in.uniqueOf(c.now()), in.uniqueOf(v)

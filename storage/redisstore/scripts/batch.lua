@@ -13,7 +13,7 @@
 --
 -- Two commands are not of Redis. INVALIDATE writes and deletes its key, so that client tracking reports the
 -- key. RECORDS returns the size of a sorted set and the records of some of its members; nil for a missing
--- record. Its arguments are the key of a record without its id, and those of ZRANGE.
+-- record. Its arguments are the key of a record without its id, and the arguments of ZRANGE.
 
 local version = redis.call('GET', KEYS[1]) or '0'
 local writes = ARGV[1] ~= ''
