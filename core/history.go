@@ -133,13 +133,27 @@ func sanitize(s string, n int) string {
 	return strings.ToValidUTF8(s[:min(n, len(s))], "")
 }
 
-// isPlainASCII reports whether s is printable ASCII that holds no secret, from a look at its bytes. Nearly every request has
+// isPlainASCII reports whether s is printable ASCII that holds no secret, from one look at each byte. Nearly every request has
 // only such texts.
 func isPlainASCII(s string) bool {
+	var seen byte
 	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
+		seen |= textBytes[s[i]]
+	}
+	return seen == 0 || seen == mayBeSecret && isPlain(s)
+}
+
+const (
+	notPrintable = 1 << iota
+	mayBeSecret  // each secret in printable ASCII has a _ or a percent sign
+)
+
+var textBytes = func() (table [256]byte) {
+	for c := range table {
+		if c < ' ' || c > '~' {
+			table[c] = notPrintable
 		}
 	}
-	return isPlain(s)
-}
+	table['_'], table['%'] = mayBeSecret, mayBeSecret
+	return table
+}()
