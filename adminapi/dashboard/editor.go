@@ -22,7 +22,7 @@ type editor[K, R, P any] struct {
 	update  func(*core.Service, context.Context, string, K, P) (*R, error)
 }
 
-// formPage shows a form with the values of its fields, and the fault of those that were posted.
+// formPage shows a form with the values of its fields, and the fault of the values that were posted.
 type formPage func(status int, value func(string) string, fault error) error
 
 func (e *editor[K, R, P]) path(r *R) string {
@@ -30,7 +30,7 @@ func (e *editor[K, R, P]) path(r *R) string {
 	return fmt.Sprintf("%ss/%v", e.noun, id)
 }
 
-// fields returns the fields of a form: those of special, and one for each member that has none there.
+// fields returns the fields of a form: the special fields, and one field for each other member.
 func (e *editor[K, R, P]) fields(q *request, value func(string) string) ([]field, error) {
 	fields, err := e.special(q, value)
 	return withOthers(fields, e.members, value, e.omit), err

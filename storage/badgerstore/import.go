@@ -8,7 +8,6 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // SetHistory implements [core.Importer].
@@ -214,17 +213,4 @@ func (t *counterState) keepEnded(before *endedDays) {
 			ended.list = append(ended.list, d)
 		}
 	}
-}
-
-// LastNumbers implements [core.Importer].
-func (s *Store) LastNumbers(_ context.Context, account string) (n core.Numbers, err error) {
-	err = s.read(account, func(r snapshot) error {
-		for kind, to := range map[resource.Kind]*int64{resource.User: &n.User, resource.Plan: &n.Plan, resource.Key: &n.Key} {
-			if *to, err = r.number(lastPath(account, kind)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return n, err
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
-	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // SetHistory implements [core.Importer].
@@ -116,20 +115,3 @@ var (
 	_ core.CappedHistory = (*Store)(nil)
 	_ core.LossyStore    = (*Store)(nil)
 )
-
-// LastNumbers implements [core.Importer].
-func (s *Store) LastNumbers(ctx context.Context, account string) (core.Numbers, error) {
-	if err := s.begin(); err != nil {
-		return core.Numbers{}, err
-	}
-	defer s.end()
-	r := s.newReader(ctx, resource.Scope{Account: account})
-	var n core.Numbers
-	for kind, to := range map[resource.Kind]*int64{resource.User: &n.User, resource.Plan: &n.Plan, resource.Key: &n.Key} {
-		var err error
-		if *to, err = r.Last(kind); err != nil {
-			return core.Numbers{}, err
-		}
-	}
-	return n, nil
-}

@@ -61,6 +61,9 @@ func (s *Store) change(ctx context.Context, in resource.Scope, fn func(resource.
 			r := s.newReader(ctx, in)
 			r.tracked = true
 			done, tasks, err = r.try(fn)
+			if errors.Is(err, errStale) {
+				return false, nil
+			}
 			return done, err
 		})
 		if !errors.Is(err, errPending) || time.Since(begun) > maxDrainTime {
@@ -72,15 +75,16 @@ func (s *Store) change(ctx context.Context, in resource.Scope, fn func(resource.
 	}
 }
 
-// try runs a transaction once. done is false if its reads were stale. tasks is true if the outbox has new tasks.
+// try runs a transaction once. done is false if the account has changed before the commit; the error is
+// errStale if it has changed between two reads. tasks is true if the outbox has new tasks.
 func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (done, tasks bool, err error) {
 	c, err := fn(r)
 	if err != nil || len(c.Records) == 0 {
-		return !errors.Is(err, errStale), false, ignoreStale(err)
+		return true, false, err
 	}
 	w, err := r.writes(c)
 	if err != nil {
-		return !errors.Is(err, errStale), false, ignoreStale(err)
+		return false, false, err
 	}
 	if err := w.batch.checkSize(); err != nil {
 		return false, false, err
@@ -93,13 +97,6 @@ func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (done,
 	}
 	r.s.releaseDigests(r.ctx, w.releases)
 	return true, w.hasTasks, nil
-}
-
-func ignoreStale(err error) error {
-	if errors.Is(err, errStale) {
-		return nil
-	}
-	return err
 }
 
 // pendingError turns errPending into [core.ErrUnavailable].

@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Resources are the methods of [core.Store] for accounts, owner's keys, users, plans and keys, but for KeyByDigest. A store
-// embeds them.
+// Resources are the methods of [core.Store] for accounts, owner's keys, users, plans and keys, but for KeyByDigest, and LastNumbers of
+// [core.Importer]. A store embeds them.
 type Resources struct{ db Database }
 
 // New returns the resources in a database.
@@ -72,6 +72,19 @@ func (r Resources) Keys(ctx context.Context, account string, f core.KeyFilter, p
 // Update implements [core.Store].
 func (r Resources) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	return r.change(ctx, Scope{Account: account}, func(t *tx) error { return fn(t) })
+}
+
+// LastNumbers implements [core.Importer].
+func (r Resources) LastNumbers(ctx context.Context, account string) (n core.Numbers, err error) {
+	err = r.db.View(ctx, Scope{Account: account}, func(rd Reader) error {
+		for kind, to := range map[Kind]*int64{User: &n.User, Plan: &n.Plan, Key: &n.Key} {
+			if *to, err = rd.Last(kind); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
 }
 
 // change runs a transaction.

@@ -67,8 +67,8 @@ func (c testCase) check(t testing.TB, o *Opened) {
 	c.run(&env{TB: t, Opened: o, ctx: t.Context()})
 }
 
-// cases returns all cases. Most promises are checked by the machine; the others are those of concurrent calls, of many resources, of
-// Close and of the real time.
+// cases returns all cases. Most promises are checked by the machine; the other cases are about concurrent calls, many
+// resources, Close and the real time.
 func cases() []testCase {
 	return slices.Concat(listCases, raceCases, exactCases, counterCases, requestIDCases, deleteCases, importCases, machineCases, closeCases)
 }
