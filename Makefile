@@ -39,9 +39,9 @@ PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedTarget|CheckRecords|$\
 	CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
 	DeleteUserInterrupted|DenialsPerDay|FailedCloseThenPowerCut|FlippedBytes|$\
-	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill|KilledReplacingCopy|$\
+	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill|Image.*|$\
 	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|$\
-	PowerCut.*|Rebuild.*|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
+	PowerCut.*|Renew.*|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
 	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|VerifyBlocks|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))

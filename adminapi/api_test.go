@@ -17,6 +17,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -47,7 +48,7 @@ type api struct {
 	t        testing.TB
 	contract *contract
 	clock    *clock
-	svc      *core.Service
+	svc      *service.Service
 	handler  http.Handler
 	server   *httptest.Server
 	owner    string // the account's key
@@ -65,8 +66,8 @@ func newAPI(t testing.TB, configure ...func(*adminapi.Config)) *api {
 func newAPIOver(t testing.TB, store core.Store, configure ...func(*adminapi.Config)) *api {
 	t.Helper()
 	a := &api{t: t, contract: theContract(t), clock: &clock{now: began}}
-	a.svc = core.NewService(store, core.Config{Clock: a.clock.Now})
-	a.svc.Tune(core.Tunables{})
+	a.svc = service.New(store, service.Config{Clock: a.clock.Now})
+	a.svc.Tune(service.Tunables{})
 	c := config(a.svc)
 	for _, f := range configure {
 		f(&c)
@@ -80,13 +81,13 @@ func newAPIOver(t testing.TB, store core.Store, configure ...func(*adminapi.Conf
 }
 
 // config returns the configuration of an API without a log, at the ends of its connections.
-func config(svc *core.Service) adminapi.Config {
+func config(svc *service.Service) adminapi.Config {
 	return adminapi.Config{
-		Service:    func() *core.Service { return svc },
+		Service:    func() *service.Service { return svc },
 		Clock:      func() core.ClockState { return core.ClockState{} },
 		Secure:     func(r *http.Request) bool { return r.TLS != nil },
 		Stopping:   func(*http.Request) bool { return false },
-		ClientIP:   func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] },
+		ClientIP:   func(r *http.Request) string { host, _, _ := strings.Cut(r.RemoteAddr, ":"); return host },
 		OnDecision: func(time.Duration) {},
 		OnFault:    func(error) {},
 		Logger:     slog.New(slog.DiscardHandler),

@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // The values of WWW-Authenticate, RFC 6750 section 3.
@@ -25,7 +27,7 @@ func (c *call) authenticate() (err error) {
 		return err
 	}
 	if c.owner, err = c.svc.Authenticate(c.ctx(), secret); err != nil {
-		if errors.Is(err, core.ErrInvalidOwnerKey) && strings.HasPrefix(secret, core.DefaultKeyPrefix) {
+		if errors.Is(err, service.ErrInvalidOwnerKey) && strings.HasPrefix(secret, secrets.DefaultKeyPrefix) {
 			return errUserKey
 		}
 		return err
@@ -37,7 +39,7 @@ func (c *call) authenticate() (err error) {
 // missingKey returns the error for a request without a bearer token. It says where the owner's key belongs if the client sent it elsewhere.
 func missingKey(h http.Header) error {
 	for _, name := range []string{"Authorization", "X-Api-Key"} {
-		if core.WellFormedOwnerSecret(strings.TrimSpace(h.Get(name))) {
+		if secrets.WellFormedOwnerSecret(strings.TrimSpace(h.Get(name))) {
 			return errNoBearer
 		}
 	}
@@ -49,6 +51,9 @@ func bearer(h http.Header) (token string, ok bool) {
 	values := h["Authorization"]
 	if len(values) != 1 {
 		return "", false
+	}
+	if token, ok := strings.CutPrefix(values[0], "Bearer "); ok && secrets.WellFormedOwnerSecret(token) { // fast path: nearly all clients
+		return token, true
 	}
 	text := strings.TrimSpace(values[0])
 	end := strings.IndexFunc(text, unicode.IsSpace)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
@@ -30,7 +31,7 @@ func (*rereadable) Close() error { return nil }
 
 // BenchmarkValidate measures what the API costs over the store and HTTP.
 func BenchmarkValidate(b *testing.B) {
-	svc := core.NewService(storetest.Uncounted(memstore.New()), core.Config{})
+	svc := service.New(storetest.Uncounted(memstore.New()), service.Config{})
 	account, _, owner, err := svc.CreateAccount(b.Context(), "acme")
 	if err != nil {
 		b.Fatal(err)
@@ -47,7 +48,7 @@ func BenchmarkValidate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	svc.Tune(core.Tunables{ThrottleLimit: 1 << 30})
+	svc.Tune(service.Tunables{ThrottleLimit: 1 << 30})
 	server := adminapi.New(config(svc))
 	body := `{"api_key":"` + secret + `","endpoint":"/v1/items/42","method":"GET"}`
 	r, _ := http.NewRequest("POST", "https://localhost/functions/v1/validate", nil)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // defaultDays is the number of days in an answer if the query has no from.
@@ -13,7 +14,7 @@ const defaultDays = 30
 // date returns a parameter that is a day, or the default if the parameter is missing.
 func (q *query) date(name string, missing core.Date) core.Date {
 	text := q.text(name)
-	if !q.values.Has(name) {
+	if text == "" {
 		return missing
 	}
 	d, err := core.ParseDate(text)
@@ -25,7 +26,7 @@ func (q *query) date(name string, missing core.Date) core.Date {
 
 // daily answers with the traffic on the days of the query, by default the last 30.
 func daily[K any](of func(func(*call, K) error) handler,
-	days func(s *core.Service, ctx context.Context, account string, id K, first, last core.Date) ([]core.DayTotals, error)) handler {
+	days func(s *service.Service, ctx context.Context, account string, id K, first, last core.Date) ([]core.DayTotals, error)) handler {
 	return of(func(c *call, id K) error {
 		q := c.query()
 		last := q.date("to", c.svc.Today())
@@ -41,7 +42,7 @@ func daily[K any](of func(func(*call, K) error) handler,
 		for _, day := range list {
 			sum = sum.Plus(day.Traffic)
 		}
-		return c.write(http.StatusOK, single{object{
-			{"from", first}, {"to", last}, {"allowed", sum.Allowed}, {"denied", sum.Denied}, {"days", list}}})
+		return c.writeData(http.StatusOK, object{
+			{"from", first}, {"to", last}, {"allowed", sum.Allowed}, {"denied", sum.Denied}, {"days", list}})
 	})
 }

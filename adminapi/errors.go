@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
@@ -34,7 +35,7 @@ const retrySoon = time.Second
 
 // Errors of HTTP requests, which core does not have.
 var (
-	errPlainHTTP        = invalidRequest("scheme", "Only HTTPS is accepted")
+	errPlainHTTP        = core.BadRequest("scheme", "Only HTTPS is accepted")
 	errUnauthorized     = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required"}
 	errNoBearer         = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required: send the owner's key in the field Authorization, after the word Bearer"}
 	errUserKey          = &core.Error{Code: core.CodeInvalidAPIKey, Message: "Invalid API key: this looks like the key of a user; the REST API takes an owner's key, lk_ and 29 letters or digits"}
@@ -46,23 +47,12 @@ var (
 // ErrEarly answers a request in early data, with the status 425.
 var ErrEarly = &core.Error{Code: core.CodeInvalidRequest, Message: "Too early", Field: "early_data", Detail: "Send the request again after the TLS handshake"}
 
-// invalidRequest returns the error for a malformed request.
-func invalidRequest(field, detail string) *core.Error {
-	return &core.Error{Code: core.CodeInvalidRequest, Message: "Invalid request", Field: field, Detail: detail}
-}
-
-// validationError returns the error for a member or parameter with an invalid value.
-func validationError(field, detail string) *core.Error {
-	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
-}
-
-// faultFunc returns the constructor for errors about a member or parameter: invalidRequest on
-// /validate, else validationError.
+// faultFunc returns the constructor for errors about a member or parameter.
 func (c *call) faultFunc() func(field, detail string) *core.Error {
 	if c.validation {
-		return invalidRequest
+		return core.BadRequest
 	}
-	return validationError
+	return core.Invalid
 }
 
 func (c *call) fail(err error) {
@@ -82,9 +72,9 @@ func (c *call) fail(err error) {
 	}
 	if c.validation {
 		WriteRefusal(c.w, status, e)
-		return
+	} else {
+		writeError(c.w, status, object{}.andError(e))
 	}
-	writeError(c.w, status, errorAnswer(e))
 }
 
 // publicError returns the error for the client. It logs the cause if the client must not see it.
@@ -116,19 +106,18 @@ func (c *call) log(msg, cause string) {
 	if !ok {
 		return
 	}
-	c.config.Logger.Error(msg, "request_id", c.id,
-		"route", c.r.Pattern, "method", c.r.Method, "error", core.MaskSecrets(cause), "suppressed", suppressed)
+	c.config.Logger.Error(msg, "request_id", c.ids[0],
+		"route", c.r.Pattern, "method", c.r.Method, "error", secrets.MaskSecrets(cause), "suppressed", suppressed)
 }
 
 // recover answers a panic with 500. It re-panics http.ErrAbortHandler, which closes the connection.
 func (c *call) recover() {
-	v := recover()
-	if v == nil {
-		return
-	}
-	if v == http.ErrAbortHandler {
+	switch v := recover(); v {
+	case nil:
+	case http.ErrAbortHandler:
 		panic(v)
+	default:
+		c.log("handler panicked", fmt.Sprintf("%v\n%s", v, debug.Stack()))
+		c.fail(errInternal)
 	}
-	c.log("handler panicked", fmt.Sprintf("%v\n%s", v, debug.Stack()))
-	c.fail(errInternal)
 }

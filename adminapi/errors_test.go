@@ -12,6 +12,8 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -28,7 +30,7 @@ func (f *faulty) Plans(ctx context.Context, account string, p core.Page) ([]*cor
 	return f.Store.Plans(ctx, account, p)
 }
 
-func (f *faulty) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+func (f *faulty) KeyByDigest(ctx context.Context, d secrets.Digest) (*core.Key, error) {
 	if f.fail != nil {
 		return nil, f.fail()
 	}
@@ -149,10 +151,10 @@ func TestLoggedState(t *testing.T) {
 
 // Until the store is open, all operations except GET /openapi.yaml and /health/live answer 503.
 func TestNotReady(t *testing.T) {
-	var svc *core.Service
+	var svc *service.Service
 	a := newAPI(t, func(c *adminapi.Config) {
 		ready := c.Service
-		c.Service = func() *core.Service {
+		c.Service = func() *service.Service {
 			if svc == nil {
 				return nil
 			}

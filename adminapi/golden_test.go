@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 var update = flag.Bool("update", false, "write the answers of testdata/api anew")
@@ -135,7 +135,7 @@ func (c *conversation) caps(text string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.svc.Tune(core.Tunables{MaxUsers: n, MaxKeys: n, MaxPlans: n})
+	c.svc.Tune(service.Tunables{MaxUsers: n, MaxKeys: n, MaxPlans: n})
 }
 
 func (c *conversation) duration(text string) time.Duration {

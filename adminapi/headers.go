@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // maxFieldInteger is the largest integer in a structured field, RFC 9651 section 3.3.1.
@@ -21,22 +22,23 @@ const (
 	IETFHeaders                                    // RateLimit-Policy and RateLimit, draft-ietf-httpapi-ratelimit-headers-11
 )
 
-// SetRateLimitHeaders sets the headers of both families. See [RateLimitHeaders.Set].
-func SetRateLimitHeaders(h http.Header, d *core.Decision, now time.Time) {
-	(XRateLimitHeaders | IETFHeaders).Set(h, d, now)
-}
-
 // Set writes the usage of a decision into the selected headers. X-RateLimit-* headers replace
 // existing values. RateLimit-Policy and RateLimit are lists: their members are appended to
 // existing ones, because other services on the way may have limits of their own. The seconds
 // until the reset count from now. Set does nothing for a decision without usage.
-func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
-	if s == 0 || !d.HasUsage() {
-		return
-	}
+func (s RateLimitHeaders) Set(h http.Header, d *service.Decision, now time.Time) {
 	var room [192]byte // enough for most decisions
 	var f fields
-	b := room[:0]
+	if b := s.add(&f, room[:0], h, d, now); f.n > 0 {
+		f.set(h, b)
+	}
+}
+
+// add appends the values to b, and adds the fields to f.
+func (s RateLimitHeaders) add(f *fields, b []byte, h http.Header, d *service.Decision, now time.Time) []byte {
+	if s == 0 || !d.HasUsage() {
+		return b
+	}
 	if s&XRateLimitHeaders != 0 {
 		if !d.Limit.Unlimited() {
 			b = strconv.AppendInt(b, d.Limit.Max, 10)
@@ -69,12 +71,12 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 			f.end("Ratelimit", b)
 		}
 	}
-	f.set(h, b)
+	return b
 }
 
 // SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, or until its rate allows a
 // request, rounded up. It sets nothing if the quota never resets. The decision must have usage.
-func SetRetryAfter(h http.Header, d *core.Decision, now time.Time) {
+func SetRetryAfter(h http.Header, d *service.Decision, now time.Time) {
 	if d.RetryAfter > 0 {
 		retryAfter(h, d.RetryAfter)
 		return
@@ -92,7 +94,7 @@ type fields struct {
 	n     int
 }
 
-const maxFields = 6
+const maxFields = 9
 
 // end adds the field with a canonical name, whose value is at the end of text.
 func (f *fields) end(name string, text []byte) {
@@ -146,12 +148,12 @@ func appendRests(b []byte, limits []core.LimitUsage, rateWait time.Duration, now
 		u := &limits[i]
 		b = appendQuota(b, i, u, ";r=", u.Limit.Remaining(u.Used))
 		if u.Window.Ends() {
-			b = appendParameter(b, ";t=", core.WholeSeconds(u.Window.End.Sub(now)))
+			b = appendParameter(b, ";t=", service.WholeSeconds(u.Window.End.Sub(now)))
 		}
 	}
 	if rateWait > 0 {
 		b = appendParameter(appendName(b, len(limits), "rate"), ";r=", 0)
-		b = appendParameter(b, ";t=", core.WholeSeconds(rateWait))
+		b = appendParameter(b, ";t=", service.WholeSeconds(rateWait))
 	}
 	return b
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-func decision(name string, limit, used int64) *core.Decision {
+func decision(name string, limit, used int64) *service.Decision {
 	at := time.Date(2026, time.February, 14, 0, 0, 0, 0, time.UTC)
-	return &core.Decision{
-		Outcome: core.Allowed,
+	return &service.Decision{
+		Outcome: service.Allowed,
 		Plan:    &core.Plan{Name: name, Limit: limit, Period: core.Month},
 		Limit:   core.Limit{Meter: core.MeterRequests, Max: limit, Period: core.Month},
 		Usage:   core.Usage{Window: core.Month.Window(at), Used: used},
@@ -37,9 +38,9 @@ func TestHeadersListLimits(t *testing.T) {
 	lifetime.Limit, lifetime.Usage = lifetime.Limits[0].Limit, lifetime.Limits[0].Usage
 	rated, over := decision("Basic", core.Unlimited, 45), decision("Basic", 1000, 45)
 	rated.Plan.Rate = &core.Rate{Requests: 10, Per: core.PerSecond, Burst: 20}
-	over.Plan.Rate, over.Outcome, over.RetryAfter = &core.Rate{Requests: 30, Per: core.PerMinute, Burst: 1}, core.OverRate, 1200*time.Millisecond
+	over.Plan.Rate, over.Outcome, over.RetryAfter = &core.Rate{Requests: 30, Per: core.PerMinute, Burst: 1}, service.OverRate, 1200*time.Millisecond
 	for name, tt := range map[string]struct {
-		d    *core.Decision
+		d    *service.Decision
 		want http.Header
 	}{
 		"several": {several, http.Header{
@@ -57,7 +58,7 @@ func TestHeadersListLimits(t *testing.T) {
 			"Ratelimit":        {`"month";r=955;t=1209601, "rate";r=0;t=2`}}},
 	} {
 		h := http.Header{}
-		adminapi.SetRateLimitHeaders(h, tt.d, midFebruary)
+		(adminapi.XRateLimitHeaders | adminapi.IETFHeaders).Set(h, tt.d, midFebruary)
 		if diff := cmp.Diff(tt.want, h); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
@@ -65,9 +66,9 @@ func TestHeadersListLimits(t *testing.T) {
 }
 
 // The headers have the usage of the decision, and X-RateLimit-* replace existing values.
-func TestSetRateLimitHeaders(t *testing.T) {
+func TestRateLimitHeaders(t *testing.T) {
 	h := http.Header{"X-Ratelimit-Limit": {"7"}}
-	adminapi.SetRateLimitHeaders(h, decision("Basic", 1000, 45), midFebruary)
+	(adminapi.XRateLimitHeaders | adminapi.IETFHeaders).Set(h, decision("Basic", 1000, 45), midFebruary)
 	want := http.Header{
 		"X-Ratelimit-Limit":     {"1000"},
 		"X-Ratelimit-Remaining": {"955"},
@@ -82,12 +83,12 @@ func TestSetRateLimitHeaders(t *testing.T) {
 }
 
 // RateLimit and RateLimit-Policy are lists: existing members stay.
-func TestSetRateLimitHeadersJoins(t *testing.T) {
+func TestRateLimitHeadersJoins(t *testing.T) {
 	h := http.Header{
 		"Ratelimit":        {`"burst";r=1;t=1`, `"other";r=2;t=2`},
 		"Ratelimit-Policy": {`"burst";q=10;w=1`},
 	}
-	adminapi.SetRateLimitHeaders(h, decision("Basic", 10, 3), midFebruary)
+	(adminapi.XRateLimitHeaders | adminapi.IETFHeaders).Set(h, decision("Basic", 10, 3), midFebruary)
 	for name, want := range map[string][]string{
 		"Ratelimit":        {`"burst";r=1;t=1, "other";r=2;t=2, "month";r=7;t=1209601`},
 		"Ratelimit-Policy": {`"burst";q=10;w=1, "month";q=10;w=2419200`},
@@ -100,9 +101,9 @@ func TestSetRateLimitHeadersJoins(t *testing.T) {
 
 // A number above the maximum of structured fields is clamped in RateLimit and RateLimit-Policy. X-RateLimit-*
 // have the exact number.
-func TestSetRateLimitHeadersLargest(t *testing.T) {
+func TestRateLimitHeadersLargest(t *testing.T) {
 	h := http.Header{}
-	adminapi.SetRateLimitHeaders(h, decision("Basic", core.MaxLimit, 1), midFebruary)
+	(adminapi.XRateLimitHeaders | adminapi.IETFHeaders).Set(h, decision("Basic", core.MaxLimit, 1), midFebruary)
 	for name, want := range map[string]string{
 		"X-RateLimit-Limit":     "9007199254740991",
 		"X-RateLimit-Remaining": "9007199254740990",
@@ -116,18 +117,18 @@ func TestSetRateLimitHeadersLargest(t *testing.T) {
 }
 
 // Usage above a lowered limit leaves 0, never a negative number.
-func TestSetRateLimitHeadersOverused(t *testing.T) {
+func TestRateLimitHeadersOverused(t *testing.T) {
 	h := http.Header{}
-	adminapi.SetRateLimitHeaders(h, decision("Basic", 10, 30), midFebruary)
+	(adminapi.XRateLimitHeaders | adminapi.IETFHeaders).Set(h, decision("Basic", 10, 30), midFebruary)
 	if got := h.Get("X-RateLimit-Remaining"); got != "0" {
 		t.Errorf("X-RateLimit-Remaining: got %q, want 0", got)
 	}
 }
 
 // A decision without usage sets no headers.
-func TestSetRateLimitHeadersWithoutUsage(t *testing.T) {
+func TestRateLimitHeadersWithoutUsage(t *testing.T) {
 	h := http.Header{}
-	adminapi.SetRateLimitHeaders(h, &core.Decision{Outcome: core.Unknown}, midFebruary)
+	(adminapi.XRateLimitHeaders | adminapi.IETFHeaders).Set(h, &service.Decision{Outcome: service.Unknown}, midFebruary)
 	if len(h) != 0 {
 		t.Errorf("got %v, want none", h)
 	}
@@ -140,7 +141,7 @@ func FuzzPlanHeader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		h := http.Header{}
-		adminapi.SetRateLimitHeaders(h, decision(name, 10, 3), midFebruary)
+		(adminapi.XRateLimitHeaders | adminapi.IETFHeaders).Set(h, decision(name, 10, 3), midFebruary)
 		got := h.Get("X-RateLimit-Plan")
 		for i := range len(got) {
 			if got[i] < ' ' || got[i] > '~' {
@@ -169,15 +170,17 @@ func TestSetRetryAfter(t *testing.T) {
 // The gateway's answers have the body of a validation, with any status.
 func TestWriteValidationAndRefusal(t *testing.T) {
 	denied := decision("Basic", 10, 10)
-	denied.Outcome = core.Denied
+	denied.Outcome = service.Denied
 	for _, tc := range []struct {
 		write  func(http.ResponseWriter)
 		status int
 		want   string
 	}{
-		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 429, denied) }, 429,
+		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 429, denied, 0) }, 429,
 			`{"success":false,"error":"Rate limit exceeded","reason":"quota","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z","meter":"requests","period":"month"}}`},
-		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 403, &core.Decision{Outcome: core.Disabled}) }, 403,
+		{func(w http.ResponseWriter) {
+			adminapi.WriteValidation(w, 403, &service.Decision{Outcome: service.Disabled}, 0)
+		}, 403,
 			`{"success":false,"error":"API key is disabled","code":"API_KEY_DISABLED","reason":"disabled"}`},
 		{func(w http.ResponseWriter) { adminapi.WriteRefusal(w, 503, core.ErrUnavailable) }, 503,
 			`{"success":false,"error":"Service unavailable","code":"UNAVAILABLE"}`},

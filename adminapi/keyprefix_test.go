@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // Keys with a prefix of the account have the form of the contract, and are validated. A key with the prefix of another
@@ -38,10 +39,10 @@ func TestKeyPrefix(t *testing.T) {
 	}{
 		{"new key", a, secret, ""},
 		{"earlier key", a, early, ""},
-		{"unknown key with the prefix", a, core.NewUserSecret("wire_live_"), core.CodeAPIKeyNotFound},
+		{"unknown key with the prefix", a, secrets.NewUserSecret("wire_live_"), core.CodeAPIKeyNotFound},
 		{"unknown key without a checksum", a, "wire_live_x", core.CodeAPIKeyNotFound},
 		{"nothing after the prefix", a, "wire_live_", core.CodeInvalidAPIKey},
-		{"another prefix", a, core.NewUserSecret("wire_test_"), core.CodeInvalidAPIKey},
+		{"another prefix", a, secrets.NewUserSecret("wire_test_"), core.CodeInvalidAPIKey},
 		{"key of another account", other, secret, core.CodeInvalidAPIKey},
 	} {
 		body := c.of.in(t).validate(c.secret).at()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/document"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // viewKey returns the JSON form of a key, with its value after creation and regeneration, else with a hint.
@@ -18,19 +19,6 @@ func viewKey(k *core.Key, secret string, lastUsed time.Time) object {
 	return append(v, field{"last_used_at", orNull(lastUsed)}).and(k.CreatedAt, k.UpdatedAt)
 }
 
-// viewKeys returns the JSON form of keys. It reads all last-used times in one call.
-func (c *call) viewKeys(ks []*core.Key) ([]object, error) {
-	times, err := c.svc.LastUsed(c.ctx(), c.account, ks)
-	if err != nil {
-		return nil, err
-	}
-	views := make([]object, len(ks))
-	for i, k := range ks {
-		views[i] = viewKey(k, "", times[i])
-	}
-	return views, nil
-}
-
 // viewUserKey returns a key in the list of a user.
 func viewUserKey(k *core.Key) object {
 	return object{{"id", k.ID}, {"name", k.Name}, {"plan_id", orNull(k.PlanID)}, {"status", k.Status}, {"created_at", k.CreatedAt}}
@@ -41,7 +29,7 @@ func viewPlanKey(k *core.Key) object {
 	return object{{"id", k.ID}, {"name", k.Name}, {"user_id", k.UserID}, {"status", k.Status}, {"created_at", k.CreatedAt}}
 }
 
-func viewKeyUsage(u *core.KeyUsage) object {
+func viewKeyUsage(u *service.KeyUsage) object {
 	var remaining *int64 // null: no limit
 	if !u.Unlimited() {
 		remaining = new(u.Limit.Remaining(u.Used))
@@ -62,9 +50,8 @@ func viewKeyUsage(u *core.KeyUsage) object {
 }
 
 func readNewKey(m *members) (p core.KeyPatch) {
-	document.Read(m.Object, &core.KeyMembers, &p)
+	document.Read(&m.Object, &core.KeyMembers, &p)
 	p.Secret = m.Text("api_key")
-	m.checkPlanID(p.PlanID)
 	return p
 }
 
@@ -77,41 +64,43 @@ func readKey(m *members) core.KeyPatch {
 // readGrace returns how long the old value of a key still works.
 func readGrace(m *members) time.Duration {
 	seconds := orZero(m.Whole("grace_seconds"))
-	tooMany := int64(core.MaxGrace/time.Second) + 1 // core refuses it, and the conversion to Duration cannot overflow
+	tooMany := int64(service.MaxGrace/time.Second) + 1 // core refuses it, and the conversion to Duration cannot overflow
 	return time.Duration(max(-1, min(seconds, tooMany))) * time.Second
 }
 
+// listKeys reads all last-used times in one call.
 func listKeys(c *call) error {
 	q := c.query()
 	f := q.keyFilter()
-	if q.err != nil {
-		return q.err
-	}
-	return list(c, c.viewKeys, c.keys(f))
-}
-
-// keys returns a function that lists the keys of the filter. A plan selects the keys that it limits.
-func (c *call) keys(f core.KeyFilter) func(core.Page) ([]*core.Key, int, error) {
-	return func(p core.Page) ([]*core.Key, int, error) {
-		if f.PlanID != nil {
-			return c.svc.KeysUnderPlan(c.ctx(), c.account, *f.PlanID, f, p)
-		}
-		return c.svc.Keys(c.ctx(), c.account, f, p)
-	}
-}
-
-func userKeys(c *call, id int64) error {
-	if _, err := c.svc.User(c.ctx(), c.account, id); err != nil {
+	keys, total, err := pageOf(q, func(p core.Page) ([]*core.Key, int, error) { return c.keys(f, p) })
+	if err != nil {
 		return err
 	}
-	return list(c, viewEach(viewUserKey), c.keys(core.KeyFilter{UserID: id}))
-}
-
-func planKeys(c *call, id string) error {
-	if _, err := c.svc.Plan(c.ctx(), c.account, id); err != nil {
+	times, err := c.svc.LastUsed(c.ctx(), c.account, keys)
+	if err != nil {
 		return err
 	}
-	return list(c, viewEach(viewPlanKey), c.keys(core.KeyFilter{PlanID: &id}))
+	views := make([]object, len(keys))
+	for i, k := range keys {
+		views[i] = viewKey(k, "", times[i])
+	}
+	return c.writeList(views, total)
+}
+
+// keys returns a page of the keys of the filter. A plan selects the keys that it limits.
+func (c *call) keys(f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	if f.PlanID != nil {
+		return c.svc.KeysUnderPlan(c.ctx(), c.account, *f.PlanID, f, p)
+	}
+	return c.svc.Keys(c.ctx(), c.account, f, p)
+}
+
+func userKeys(c *call, id int64, p core.Page) ([]*core.Key, int, error) {
+	return c.keys(core.KeyFilter{UserID: id}, p)
+}
+
+func planKeys(c *call, id string, p core.Page) ([]*core.Key, int, error) {
+	return c.keys(core.KeyFilter{PlanID: &id}, p)
 }
 
 func createKey(c *call) error { return c.createKeyOf(nil) }
@@ -126,7 +115,7 @@ func (c *call) createKeyOf(user *int64) error {
 	}
 	if user != nil {
 		if p.UserID != nil && *p.UserID != *user {
-			return validationError("user_id", "Must be the user of the path")
+			return core.Invalid("user_id", "Must be the user of the path")
 		}
 		p.UserID = user
 	}
@@ -156,5 +145,5 @@ func (c *call) replySecret(status int, k *core.Key, secret string, err error) er
 	if err != nil {
 		return err
 	}
-	return c.write(status, single{viewKey(k, secret, times[0])})
+	return c.writeData(status, viewKey(k, secret, times[0]))
 }

@@ -1,13 +1,13 @@
 package adminapi
 
 import (
-	_ "embed" // openapi.yaml
+	_ "embed"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 //go:embed openapi.yaml
@@ -17,7 +17,7 @@ var openapi string
 func openAPI(c *call) error {
 	text := openapi
 	if svc := c.config.Service(); svc != nil {
-		text = strings.Replace(text, throttleText(core.DefaultThrottleLimit, core.DefaultThrottleWindow), throttleText(svc.ThrottleLimit()), 1)
+		text = strings.Replace(text, throttleText(service.DefaultThrottleLimit, service.DefaultThrottleWindow), throttleText(svc.ThrottleLimit()), 1)
 	}
 	c.w.Header().Set("Content-Type", "application/yaml")
 	_, _ = io.WriteString(c.w, text) // the client may have disconnected

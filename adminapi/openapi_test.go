@@ -13,6 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // operations returns every operation of the contract by method and path.
@@ -99,12 +100,12 @@ func TestServesContract(t *testing.T) {
 func TestContractStatesThrottle(t *testing.T) {
 	a := newAPI(t)
 	for _, tt := range []struct {
-		tunables core.Tunables
+		tunables service.Tunables
 		want     string
 	}{
-		{core.DefaultTunables(), "Per owner's key at most 1000 requests are served in any 60 seconds,"},
-		{core.Tunables{ThrottleLimit: 25, ThrottleWindow: 1500 * time.Millisecond}, "Per owner's key at most 25 requests are served in any 1.5 seconds,"},
-		{core.Tunables{}, "The requests of an owner's key have no limit."},
+		{service.DefaultTunables(), "Per owner's key at most 1000 requests are served in any 60 seconds,"},
+		{service.Tunables{ThrottleLimit: 25, ThrottleWindow: 1500 * time.Millisecond}, "Per owner's key at most 25 requests are served in any 1.5 seconds,"},
+		{service.Tunables{}, "The requests of an owner's key have no limit."},
 	} {
 		a.svc.Tune(tt.tunables)
 		if doc := a.do("GET", prefix+"/openapi.yaml", nil).want(http.StatusOK); !strings.Contains(string(doc.body), "- "+tt.want) {

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/url"
@@ -11,13 +12,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// The maximum lengths of text parameters in bytes.
-const (
-	maxParameter  = 254
-	maxExternalID = 255 * utf8.UTFMax // 255 characters
-)
+// maxLengths are the maximum lengths of parameters in bytes, 254 for all others.
+var maxLengths = map[string]int{"external_id": 255 * utf8.UTFMax} // 255 characters
 
 // query holds the query parameters. Each method returns one parameter and records the first error.
 type query struct {
@@ -27,7 +26,8 @@ type query struct {
 
 func (c *call) query() *query { return &query{values: c.values} }
 
-// parseQuery parses the query and returns an error for the first unknown parameter.
+// parseQuery parses the query. The error names the first parameter that is unknown, given twice, empty, or no short UTF-8. An empty value
+// would select everything.
 func (c *call) parseQuery(known []string) (err error) {
 	text := c.r.URL.RawQuery
 	if text == "" {
@@ -40,8 +40,17 @@ func (c *call) parseQuery(known []string) (err error) {
 	for pair := range strings.SplitSeq(text, "&") {
 		escaped, _, _ := strings.Cut(pair, "=")
 		name, _ := url.QueryUnescape(escaped) // the query is well-formed
-		if pair != "" && !slices.Contains(known, name) {
+		most := cmp.Or(maxLengths[name], 254)
+		switch value := c.values.Get(name); {
+		case pair == "":
+		case !slices.Contains(known, name):
 			return fault(fieldName(name), "Unknown parameter")
+		case len(c.values[name]) > 1:
+			return fault(name, "Must not be given twice")
+		case value == "":
+			return fault(name, "Must not be empty")
+		case len(value) > most || !utf8.ValidString(value):
+			return fault(name, fmt.Sprintf("Must be valid UTF-8 of at most %d bytes", most))
 		}
 	}
 	return nil
@@ -49,7 +58,7 @@ func (c *call) parseQuery(known []string) (err error) {
 
 func (q *query) wrong(name, detail string) {
 	if q.err == nil {
-		q.err = validationError(name, detail)
+		q.err = core.Invalid(name, detail)
 	}
 }
 
@@ -57,35 +66,17 @@ func (q *query) wrong(name, detail string) {
 func (q *query) page() core.Page {
 	return core.Page{
 		Number: int(q.whole("page", 1)),
-		Size:   int(min(q.whole("limit", core.DefaultPageSize), core.MaxPageSize)),
+		Size:   int(min(q.whole("limit", service.DefaultPageSize), service.MaxPageSize)),
 	}
 }
 
-// text returns a parameter, "" if it is missing. An empty value is an error, because it would select
-// everything.
-func (q *query) text(name string) string { return q.textUpTo(name, maxParameter) }
-
-// textUpTo is text with another maximum length in bytes.
-func (q *query) textUpTo(name string, length int) string {
-	values, ok := q.values[name]
-	if !ok {
-		return ""
-	}
-	switch v := values[0]; {
-	case len(values) > 1:
-		q.wrong(name, "Must not be given twice")
-	case v == "":
-		q.wrong(name, "Must not be empty")
-	case len(v) > length || !utf8.ValidString(v):
-		q.wrong(name, fmt.Sprintf("Must be valid UTF-8 of at most %d bytes", length))
-	}
-	return values[0]
-}
+// text returns a parameter, "" if it is missing.
+func (q *query) text(name string) string { return q.values.Get(name) }
 
 // id returns a parameter that is the id of a plan or key, "" if it is missing.
 func (q *query) id(name, of string) string {
 	text := q.text(name)
-	if q.values.Has(name) && !isID(text) {
+	if text != "" && !isID(text) {
 		q.wrong(name, "Must be the id of a "+of)
 	}
 	return text
@@ -95,7 +86,7 @@ func (q *query) id(name, of string) string {
 // int64 becomes the largest int64.
 func (q *query) whole(name string, missing int64) int64 {
 	text := q.text(name)
-	if !q.values.Has(name) {
+	if text == "" {
 		return missing
 	}
 	if strings.Trim(text, "0123456789") != "" || strings.Trim(text, "0") == "" {
@@ -127,23 +118,16 @@ func (q *query) time(name string) (t time.Time) {
 // oneOf returns a parameter that must be one of the words, "" if it is missing.
 func (q *query) oneOf(name string, words ...string) string {
 	text := q.text(name)
-	for _, w := range words {
-		if text == w || text == "" {
-			return text
-		}
+	if text != "" && !slices.Contains(words, text) {
+		q.wrong(name, "Must be one of "+strings.Join(words, ", "))
 	}
-	q.wrong(name, "Must be one of "+strings.Join(words, ", "))
-	return ""
+	return text
 }
 
 func (q *query) keyFilter() core.KeyFilter {
-	var f core.KeyFilter
-	if q.values.Has("user_id") {
-		f.UserID = q.whole("user_id", 0)
+	return core.KeyFilter{
+		UserID: q.whole("user_id", 0),
+		PlanID: orNull(q.id("plan_id", "plan")),
+		Status: core.KeyStatus(q.oneOf("status", string(core.KeyActive), string(core.KeyInactive))),
 	}
-	if q.values.Has("plan_id") {
-		f.PlanID = new(q.id("plan_id", "plan"))
-	}
-	f.Status = core.KeyStatus(q.oneOf("status", string(core.KeyActive), string(core.KeyInactive)))
-	return f
 }

@@ -1,13 +1,15 @@
 package adminapi
 
 import (
-	"crypto/rand"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
@@ -45,36 +47,36 @@ var routes = []route{
 
 	{method: "GET", path: "/keys", handle: listKeys, params: keyParams},
 	{method: "POST", path: "/keys", handle: createKey},
-	{method: "GET", path: "/keys/{id}", handle: get(ofKey, (*core.Service).Key, replyKey)},
-	{method: "PUT", path: "/keys/{id}", handle: update(ofKey, readKey, (*core.Service).UpdateKey, replyKey)},
-	{method: "DELETE", path: "/keys/{id}", handle: remove(ofKey, "API key", (*core.Service).DeleteKey)},
+	{method: "GET", path: "/keys/{id}", handle: get(ofKey, (*service.Service).Key, replyKey)},
+	{method: "PUT", path: "/keys/{id}", handle: update(ofKey, readKey, (*service.Service).UpdateKey, replyKey)},
+	{method: "DELETE", path: "/keys/{id}", handle: remove(ofKey, "API key", (*service.Service).DeleteKey)},
 	{method: "POST", path: "/keys/{id}/regenerate", handle: ofKey(regenerateKey)},
-	{method: "GET", path: "/keys/{id}/usage", handle: get(ofKey, (*core.Service).KeyUsage, reply(viewKeyUsage))},
-	{method: "POST", path: "/keys/{id}/usage/adjust", handle: adjust(ofKey, (*core.Service).AdjustKey, viewKeyUsage)},
-	{method: "GET", path: "/keys/{id}/usage/daily", handle: daily(ofKey, (*core.Service).KeyDays), params: dayParams},
-	{method: "GET", path: "/keys/{id}/requests", handle: history(ofKey, (*core.Service).KeyHistory, viewKeyRequest), params: pageParams},
+	{method: "GET", path: "/keys/{id}/usage", handle: get(ofKey, (*service.Service).KeyUsage, reply(viewKeyUsage))},
+	{method: "POST", path: "/keys/{id}/usage/adjust", handle: adjust(ofKey, (*service.Service).AdjustKey, viewKeyUsage)},
+	{method: "GET", path: "/keys/{id}/usage/daily", handle: daily(ofKey, (*service.Service).KeyDays), params: dayParams},
+	{method: "GET", path: "/keys/{id}/requests", handle: history(ofKey, (*service.Service).KeyHistory, viewKeyRequest), params: pageParams},
 
 	{method: "GET", path: "/plans", handle: listPlans, params: pageParams},
-	{method: "POST", path: "/plans", handle: create(readNewPlan, (*core.Service).CreatePlan, reply(viewPlan))},
-	{method: "GET", path: "/plans/{id}", handle: get(ofPlan, (*core.Service).Plan, reply(viewPlan))},
-	{method: "PUT", path: "/plans/{id}", handle: update(ofPlan, readPlan, (*core.Service).UpdatePlan, reply(viewPlan))},
-	{method: "DELETE", path: "/plans/{id}", handle: remove(ofPlan, "Plan", (*core.Service).DeletePlan)},
-	{method: "GET", path: "/plans/{id}/usage", handle: get(ofPlan, (*core.Service).PlanUsage, reply(viewPlanUsage))},
-	{method: "GET", path: "/plans/{id}/usage/daily", handle: daily(ofPlan, (*core.Service).PlanDays), params: dayParams},
-	{method: "GET", path: "/plans/{id}/users", handle: ofPlan(planUsers), params: pageParams},
-	{method: "GET", path: "/plans/{id}/keys", handle: ofPlan(planKeys), params: pageParams},
+	{method: "POST", path: "/plans", handle: create(patch(&core.PlanMembers), (*service.Service).CreatePlan, reply(viewPlan))},
+	{method: "GET", path: "/plans/{id}", handle: get(ofPlan, (*service.Service).Plan, reply(viewPlan))},
+	{method: "PUT", path: "/plans/{id}", handle: update(ofPlan, patch(&core.PlanMembers, "id", "created_at", "updated_at"), (*service.Service).UpdatePlan, reply(viewPlan))},
+	{method: "DELETE", path: "/plans/{id}", handle: remove(ofPlan, "Plan", (*service.Service).DeletePlan)},
+	{method: "GET", path: "/plans/{id}/usage", handle: get(ofPlan, (*service.Service).PlanUsage, reply(viewPlanUsage))},
+	{method: "GET", path: "/plans/{id}/usage/daily", handle: daily(ofPlan, (*service.Service).PlanDays), params: dayParams},
+	{method: "GET", path: "/plans/{id}/users", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanUser, planUsers), params: pageParams},
+	{method: "GET", path: "/plans/{id}/keys", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanKey, planKeys), params: pageParams},
 
 	{method: "GET", path: "/users", handle: listUsers, params: userParams},
-	{method: "POST", path: "/users", handle: create(readNewUser, (*core.Service).CreateUser, reply(viewUser))},
-	{method: "GET", path: "/users/{id}", handle: get(ofUser, (*core.Service).User, reply(viewUser))},
-	{method: "PUT", path: "/users/{id}", handle: update(ofUser, readUser, (*core.Service).UpdateUser, reply(viewUser))},
-	{method: "DELETE", path: "/users/{id}", handle: remove(ofUser, "User", (*core.Service).DeleteUser)},
-	{method: "GET", path: "/users/{id}/usage", handle: get(ofUser, (*core.Service).UserUsage, reply(viewUserUsage))},
-	{method: "POST", path: "/users/{id}/usage/adjust", handle: adjust(ofUser, (*core.Service).AdjustUser, viewUserUsage)},
-	{method: "GET", path: "/users/{id}/usage/daily", handle: daily(ofUser, (*core.Service).UserDays), params: dayParams},
-	{method: "GET", path: "/users/{id}/keys", handle: ofUser(userKeys), params: pageParams},
+	{method: "POST", path: "/users", handle: create(readNewUser, (*service.Service).CreateUser, reply(viewUser))},
+	{method: "GET", path: "/users/{id}", handle: get(ofUser, (*service.Service).User, reply(viewUser))},
+	{method: "PUT", path: "/users/{id}", handle: update(ofUser, patch(&core.UserMembers, "user_id", "created_at", "updated_at"), (*service.Service).UpdateUser, reply(viewUser))},
+	{method: "DELETE", path: "/users/{id}", handle: remove(ofUser, "User", (*service.Service).DeleteUser)},
+	{method: "GET", path: "/users/{id}/usage", handle: get(ofUser, (*service.Service).UserUsage, reply(viewUserUsage))},
+	{method: "POST", path: "/users/{id}/usage/adjust", handle: adjust(ofUser, (*service.Service).AdjustUser, viewUserUsage)},
+	{method: "GET", path: "/users/{id}/usage/daily", handle: daily(ofUser, (*service.Service).UserDays), params: dayParams},
+	{method: "GET", path: "/users/{id}/keys", handle: listOf(ofUser, (*service.Service).User, viewUserKey, userKeys), params: pageParams},
 	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
-	{method: "GET", path: "/users/{id}/requests", handle: history(ofUser, (*core.Service).UserHistory, viewUserRequest), params: pageParams},
+	{method: "GET", path: "/users/{id}/requests", handle: history(ofUser, (*service.Service).UserHistory, viewUserRequest), params: pageParams},
 
 	{method: "GET", path: "/requests", handle: accountRequests, params: historyParams},
 
@@ -88,16 +90,17 @@ var routes = []route{
 type endpoint struct {
 	config  *Config
 	path    string
-	methods map[string]route
+	methods map[string]*route
 	faults  logthrottle.Throttle // of log lines about errors that the answer hides
 }
 
 func endpoints(c *Config) map[string]*endpoint {
 	es := map[string]*endpoint{}
-	for _, rt := range routes {
+	for i := range routes {
+		rt := &routes[i]
 		e, ok := es[rt.path]
 		if !ok {
-			e = &endpoint{config: c, path: base + rt.path, methods: map[string]route{}}
+			e = &endpoint{config: c, path: base + rt.path, methods: map[string]*route{}}
 			es[rt.path] = e
 		}
 		e.methods[rt.method] = rt
@@ -110,8 +113,7 @@ func endpoints(c *Config) map[string]*endpoint {
 
 // ServeHTTP runs the route for the method and writes its error, if any.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := rand.Text()
-	c := &call{config: e.config, w: w, r: r, id: id, ids: [1]string{id}, faults: &e.faults, validation: e.path == base+validatePath}
+	c := &call{config: e.config, w: w, r: r, ids: [1]string{requestID()}, faults: &e.faults, validation: e.path == base+validatePath}
 	w.Header()["X-Request-Id"] = c.ids[:]
 	defer c.recover()
 	if err := e.serve(c); err != nil {
@@ -119,16 +121,23 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// requestID returns a random id of 26 letters and digits. It is unique, but not secret: crypto/rand.Text takes three times as long.
+func requestID() string {
+	var room [26]byte
+	b := strconv.AppendUint(room[:0], rand.Uint64()|1<<63, 32) // 13 digits
+	return string(strconv.AppendUint(b, rand.Uint64()|1<<63, 32))
+}
+
 // serve checks the request and runs the handler. A request over plain HTTP is refused before its
 // credentials, query and body are read.
 func (e *endpoint) serve(c *call) error {
-	if !e.methods[c.r.Method].plain && !c.config.Secure(c.r) {
+	rt, ok := e.methods[c.r.Method]
+	if !(ok && rt.plain) && !c.config.Secure(c.r) {
 		return errPlainHTTP
 	}
 	if len(e.methods) == 0 {
 		return errNotFound
 	}
-	rt, ok := e.methods[c.r.Method]
 	if !ok {
 		c.w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(e.methods)), ", "))
 		return errMethodNotAllowed

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
@@ -18,7 +19,7 @@ import (
 type Config struct {
 	// Service returns the service, or nil while its store is not open; requests then get 503. The
 	// server calls Service for each request.
-	Service func() *core.Service
+	Service func() *service.Service
 	// Clock returns the state of the service's clock, for GET /health.
 	Clock func() core.ClockState
 	// Secure reports whether a request came over HTTPS.
@@ -80,8 +81,7 @@ type call struct {
 	config     *Config
 	w          http.ResponseWriter
 	r          *http.Request
-	id         string    // X-Request-Id
-	ids        [1]string // the header value, to avoid an allocation
+	ids        [1]string // X-Request-Id, as a value of a header
 	validation bool      // errors are answered in the form of a validation
 	public     bool      // the route needs no owner's key
 	faults     *logthrottle.Throttle
@@ -89,7 +89,7 @@ type call struct {
 	values url.Values // the parameters of the query
 
 	// Set by authenticate.
-	svc     *core.Service
+	svc     *service.Service
 	owner   *core.OwnerKey
 	account string
 }
@@ -97,7 +97,7 @@ type call struct {
 func (c *call) ctx() context.Context { return c.r.Context() }
 
 // service returns the service, or [core.ErrUnavailable] while the store is not open.
-func (c *call) service() (*core.Service, error) {
+func (c *call) service() (*service.Service, error) {
 	if svc := c.config.Service(); svc != nil {
 		return svc, nil
 	}

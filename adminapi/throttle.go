@@ -5,7 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // throttle refuses requests above service_rate_limit and logs the owner's key once a minute.
@@ -19,7 +20,7 @@ func (c *call) throttle() error {
 			"account", c.accountName(), "owner_key", c.owner.ID, "hint", c.owner.Hint, "refused", n)
 	}
 	retryAfter(c.w.Header(), wait)
-	return core.ErrTooManyRequests
+	return service.ErrTooManyRequests
 }
 
 // accountName returns the name of the account for a log, or its id if the store is unavailable.
@@ -28,10 +29,10 @@ func (c *call) accountName() string {
 	if err != nil {
 		return c.account
 	}
-	return core.MaskSecrets(a.Name)
+	return secrets.MaskSecrets(a.Name)
 }
 
 // retryAfter sets Retry-After, in whole seconds rounded up.
 func retryAfter(h http.Header, wait time.Duration) {
-	h.Set("Retry-After", strconv.FormatInt(core.WholeSeconds(wait), 10))
+	h.Set("Retry-After", strconv.FormatInt(service.WholeSeconds(wait), 10))
 }

@@ -12,13 +12,14 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // In any 60 seconds exactly 1000 requests of an owner's key are served. Retry-After of the 1001st is exact to the
 // second.
 func TestThrottle(t *testing.T) {
 	a := newAPI(t)
-	a.svc.Tune(core.DefaultTunables())
+	a.svc.Tune(service.DefaultTunables())
 	send := func(want int) *result { return a.do("GET", prefix+"/plans", nil).want(want) }
 	for range 500 {
 		send(200)
@@ -55,7 +56,7 @@ func TestThrottle(t *testing.T) {
 // without a valid key and those to the public endpoints do not count.
 func TestThrottleIsPerKey(t *testing.T) {
 	a := newAPI(t)
-	a.svc.Tune(core.Tunables{ThrottleLimit: 2, ThrottleWindow: time.Minute})
+	a.svc.Tune(service.Tunables{ThrottleLimit: 2, ThrottleWindow: time.Minute})
 	ctx := context.Background()
 	acct, err := a.svc.AccountByName(ctx, "acme")
 	if err != nil {
@@ -85,7 +86,7 @@ func TestThrottleIsPerKey(t *testing.T) {
 func TestThrottleLog(t *testing.T) {
 	log := &logged{}
 	a := newAPI(t, func(c *adminapi.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
-	a.svc.Tune(core.Tunables{ThrottleLimit: 1, ThrottleWindow: time.Second})
+	a.svc.Tune(service.Tunables{ThrottleLimit: 1, ThrottleWindow: time.Second})
 	acct, err := a.svc.AccountByName(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +134,7 @@ func TestThrottleLog(t *testing.T) {
 func TestThrottleAgainstModel(t *testing.T) {
 	const limit, window = 5, 10 * time.Second
 	a := newAPI(t)
-	a.svc.Tune(core.Tunables{ThrottleLimit: limit, ThrottleWindow: window})
+	a.svc.Tune(service.Tunables{ThrottleLimit: limit, ThrottleWindow: window})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var served []time.Time
 	send := func() *result {

@@ -2,11 +2,11 @@ package adminapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // limit is the JSON form of a limit and its usage.
@@ -38,8 +38,8 @@ func maxOrNull(max int64) *int64 {
 	return &max
 }
 
-func readAdjustment(m *members) core.AdjustmentCall {
-	a := core.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: orZero(m.Text("reason"))}}
+func readAdjustment(m *members) service.AdjustmentCall {
+	a := service.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: orZero(m.Text("reason"))}}
 	if meter := m.Text("meter"); meter != nil {
 		a.Meter = *meter
 	}
@@ -60,17 +60,13 @@ func readAdjustment(m *members) core.AdjustmentCall {
 			m.Wrong("period", "Must be one of "+core.PeriodNames(core.Periods()))
 		}
 	}
-	if a.RequestID = m.requestID(); m.err != nil {
-		if e, ok := errors.AsType[*core.Error](m.err); ok && e.Code == core.CodeInvalidRequest {
-			m.err = validationError(e.Field, e.Detail)
-		}
-	}
+	a.RequestID = m.requestID()
 	return a
 }
 
 // adjust adjusts a counter, and answers with the usage afterwards.
 func adjust[K, T any](of func(func(*call, K) error) handler,
-	change func(*core.Service, context.Context, string, K, core.AdjustmentCall) (T, bool, error), view func(T) object) handler {
+	change func(*service.Service, context.Context, string, K, service.AdjustmentCall) (T, bool, error), view func(T) object) handler {
 	return of(func(c *call, id K) error {
 		a, err := decode(c, readAdjustment)
 		if err != nil {

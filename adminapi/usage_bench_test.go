@@ -11,6 +11,8 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -23,8 +25,8 @@ func BenchmarkLargeUsage(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = store.Close() })
-	svc := core.NewService(store, core.Config{})
-	svc.Tune(core.Tunables{})
+	svc := service.New(store, service.Config{})
+	svc.Tune(service.Tunables{})
 	large, plan := usageAccount(b, svc, store, "large", 52_000)
 	small, _ := usageAccount(b, svc, store, "small", 1)
 	c := config(svc)
@@ -76,7 +78,7 @@ func BenchmarkLargeUsage(b *testing.B) {
 
 // usageAccount makes an account with a user that has n keys on one plan, each used once in a
 // hundred, and returns its owner's key and the plan.
-func usageAccount(b *testing.B, svc *core.Service, store core.Store, name string, n int) (owner, plan string) {
+func usageAccount(b *testing.B, svc *service.Service, store core.Store, name string, n int) (owner, plan string) {
 	b.Helper()
 	ctx := b.Context()
 	a, _, owner, err := svc.CreateAccount(ctx, name)
@@ -95,7 +97,7 @@ func usageAccount(b *testing.B, svc *core.Service, store core.Store, name string
 	for i := range keys {
 		id := fmt.Sprintf("key_%s%d", name, i)
 		keys[i] = &core.Key{AccountID: a.ID, ID: id, Name: id, UserID: u.ID, PlanID: pl.ID, Status: core.KeyActive,
-			Digest: core.DigestOf(id), Hint: "lk_user_…wxyz", CreatedAt: svc.Now(), UpdatedAt: svc.Now()}
+			Digest: secrets.DigestOf(id), Hint: "lk_user_…wxyz", CreatedAt: svc.Now(), UpdatedAt: svc.Now()}
 	}
 	for some := range slices.Chunk(keys, 200) {
 		err := store.Update(ctx, a.ID, func(tx core.Tx) error {

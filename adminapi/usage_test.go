@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -123,7 +124,7 @@ func TestUserCountersAreBounded(t *testing.T) {
 	last, secret := a.key(user, plan)
 	a.validate(secret)
 	r := a.do("GET", prefix+"/users/"+user+"/usage", nil).want(200)
-	if got := counters(r); len(got) != core.MaxUserCounters || intOf(r.data()["counter_count"]) != 150 ||
+	if got := counters(r); len(got) != service.MaxUserCounters || intOf(r.data()["counter_count"]) != 150 ||
 		got[0] != last+" Basic [{requests month 5 1 4 2026-04-01T00:00:00Z}]" {
 		t.Errorf("got %d of %v, first %s", len(got), r.data()["counter_count"], got[0])
 	}
@@ -138,7 +139,17 @@ type gated struct {
 	most    atomic.Int32
 }
 
-func (g *gated) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
+func (g *gated) View(ctx context.Context, account string, fn func(core.View) error) error {
+	return g.Store.View(ctx, account, func(v core.View) error { return fn(gatedView{v, g}) })
+}
+
+type gatedView struct {
+	core.View
+	g *gated
+}
+
+func (v gatedView) Counters(ids []core.CounterID) ([]core.Counter, error) {
+	g := v.g
 	if len(ids) > 500 {
 		if n := g.reading.Add(1); n > g.most.Load() {
 			g.most.Store(n)
@@ -147,7 +158,7 @@ func (g *gated) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 		g.entered <- struct{}{}
 		<-g.gate
 	}
-	return g.Store.Counters(ctx, ids)
+	return v.View.Counters(ids)
 }
 
 // An account runs one large usage query at a time: 16 more wait, and the next gets 429. Small

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/document"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 func viewUser(u *core.User) object {
@@ -14,8 +15,8 @@ func viewPlanUser(u *core.User) object {
 	return object{{"user_id", u.ID}, {"name", u.Name}, {"email", u.Email}, {"created_at", u.CreatedAt}}
 }
 
-// viewUserUsage returns the JSON form of the usage of a user, with the fullest counters: see [core.UserUsage].
-func viewUserUsage(u *core.UserUsage) object {
+// viewUserUsage returns the JSON form of the usage of a user, with the fullest counters: see [service.UserUsage].
+func viewUserUsage(u *service.UserUsage) object {
 	sum := core.LimitUsage{Limit: core.Limit{Max: u.Limit}, Usage: core.Usage{Used: u.Used}}
 	counters := make([]object, len(u.Counters))
 	for i, c := range u.Counters { // without a key: the counter that the keys on the user's plan share
@@ -34,27 +35,13 @@ func viewUserUsage(u *core.UserUsage) object {
 }
 
 // readNewUser takes the members of a new user: it starts enabled.
-func readNewUser(m *members) core.UserPatch { return readUserMembers(m, "is_disabled") }
-
-// readUser takes the members of a user and ignores the read-only ones.
-func readUser(m *members) core.UserPatch {
-	m.Ignore("user_id", "created_at", "updated_at")
-	return readUserMembers(m)
-}
-
-func readUserMembers(m *members, except ...string) (p core.UserPatch) {
-	document.Read(m.Object, &core.UserMembers, &p, except...)
-	m.checkPlanID(p.PlanID)
+func readNewUser(m *members) (p core.UserPatch) {
+	document.Read(&m.Object, &core.UserMembers, &p, "is_disabled")
 	return p
 }
 
 func listUsers(c *call) error {
 	q := c.query()
-	f := core.UserFilter{Email: q.text("email"), ExternalID: q.textUpTo("external_id", maxExternalID)}
-	if q.err != nil {
-		return q.err
-	}
-	return list(c, viewEach(viewUser), func(p core.Page) ([]*core.User, int, error) {
-		return c.svc.Users(c.ctx(), c.account, f, p)
-	})
+	f := core.UserFilter{Email: q.text("email"), ExternalID: q.text("external_id")}
+	return list(c, q, viewUser, func(p core.Page) ([]*core.User, int, error) { return c.svc.Users(c.ctx(), c.account, f, p) })
 }

@@ -1,11 +1,14 @@
 package adminapi
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 const validatePath = "/validate"
@@ -29,19 +32,18 @@ func validate(c *call) error {
 		return err
 	}
 	c.logRefusal(&d)
-	SetRateLimitHeaders(c.w.Header(), &d, d.At)
-	WriteValidation(c.w, http.StatusOK, &d)
+	WriteValidation(c.w, http.StatusOK, &d, XRateLimitHeaders|IETFHeaders)
 	return nil
 }
 
 // logRefusal logs a refused request at level DEBUG, without its key. It does nothing for an allowed request.
-func (c *call) logRefusal(d *core.Decision) {
+func (c *call) logRefusal(d *service.Decision) {
 	if d.Allowed() || !c.config.Logger.Enabled(c.ctx(), slog.LevelDebug) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("account", c.accountName()), slog.String("outcome", string(d.Outcome))}
 	if d.Plan != nil {
-		attrs = append(attrs, slog.String("plan", core.MaskSecrets(d.Plan.Name)), slog.Int64("limit", d.Limit.Max), slog.Int64("used", d.Usage.Used))
+		attrs = append(attrs, slog.String("plan", secrets.MaskSecrets(d.Plan.Name)), slog.Int64("limit", d.Limit.Max), slog.Int64("used", d.Usage.Used))
 	}
 	if d.Key != nil {
 		attrs = append(attrs, slog.Int64("user_id", d.Key.UserID), slog.String("key_id", d.Key.ID))
@@ -49,8 +51,8 @@ func (c *call) logRefusal(d *core.Decision) {
 	c.config.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "request refused", attrs...)
 }
 
-func readRequest(m *members) core.Request {
-	q := core.Request{
+func readRequest(m *members) service.Request {
+	q := service.Request{
 		Secret:   m.Word("api_key"),
 		Endpoint: m.Word("endpoint"),
 		Method:   m.Word("method"),
@@ -75,15 +77,13 @@ func readRequest(m *members) core.Request {
 // requestID returns the member request_id, "" if it is missing or null. An empty id is an error, because its
 // sender expects to be counted once.
 func (m *members) requestID() string {
-	if m.IsNull("request_id") || !m.Has("request_id") {
-		m.Ignore("request_id")
+	if v := m.Take("request_id"); v == nil || v.Kind == 'n' {
 		return ""
 	}
-	id := m.Word("request_id")
-	if m.err != nil {
-		return ""
+	id, err := service.ParseRequestID(m.Word("request_id"))
+	if e, ok := errors.AsType[*core.Error](err); ok {
+		m.Wrong(e.Field, e.Detail)
 	}
-	id, m.err = core.ParseRequestID(id)
 	return id
 }
 
@@ -96,7 +96,5 @@ func orZero[T any](p *T) (v T) {
 
 // WriteRefusal answers with an error in the form of a validation: success is false.
 func WriteRefusal(w http.ResponseWriter, status int, e *core.Error) {
-	a := errorAnswer(e)
-	a.Success = new(false)
-	writeError(w, status, a)
+	writeError(w, status, object{{"success", false}}.andError(e))
 }

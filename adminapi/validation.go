@@ -8,21 +8,25 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 var textPool = sync.Pool{New: func() any { return new([512]byte) }}
 
 // WriteValidation answers with a decision: success, the error, code and reason of a refusal, and the usage if
-// the decision has one. It does not set the rate limit headers.
-func WriteValidation(w http.ResponseWriter, status int, d *core.Decision) {
-	room := textPool.Get().(*[512]byte)
-	defer textPool.Put(room) // Write must not retain its argument
-	writeBody(w, status, appendValidation(room[:0], d))
+// the decision has one. It sets the rate limit headers of s: see [RateLimitHeaders.Set].
+func WriteValidation(w http.ResponseWriter, status int, d *service.Decision, s RateLimitHeaders) {
+	body := textPool.Get().(*[512]byte)
+	defer textPool.Put(body) // Write must not retain its argument
+	var room [256]byte       // enough for most decisions
+	var f fields
+	text := s.add(&f, room[:0], w.Header(), d, d.At)
+	f.writeBody(w, status, text, appendValidation(body[:0], d))
 }
 
 // appendValidation appends the JSON of a decision, ten times faster than json.Marshal and with the
 // same result.
-func appendValidation(b []byte, d *core.Decision) []byte {
+func appendValidation(b []byte, d *service.Decision) []byte {
 	b = append(b, `{"success":`...)
 	b = strconv.AppendBool(b, d.Allowed())
 	if e := d.Refusal(); e != nil {
@@ -44,7 +48,7 @@ func appendValidation(b []byte, d *core.Decision) []byte {
 
 // appendUsage appends the usage of a decision. period_end repeats reset_time, because published clients
 // read both.
-func appendUsage(b []byte, d *core.Decision) []byte {
+func appendUsage(b []byte, d *service.Decision) []byte {
 	b = append(b, `{"current_usage":`...)
 	b = strconv.AppendInt(b, d.Usage.Used, 10)
 	if d.Limit.Unlimited() {

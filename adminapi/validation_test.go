@@ -1,7 +1,6 @@
 package adminapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // appendValidation gives the same bytes as json.Marshal.
@@ -18,9 +18,9 @@ func FuzzValidate(f *testing.F) {
 	f.Add(`<"a\\b">&`+"\u2028\x00\n\xff\x7fé", int64(1), int64(-5), uint8(4), int64(0))
 	f.Add("", int64(0), int64(1<<62), uint8(1), int64(253_402_300_799))
 	f.Add("Rate", int64(10), int64(9), uint8(6), int64(1_772_323_200))
-	outcomes := []core.Outcome{core.Malformed, core.Unknown, core.Expired, core.Disabled, core.Denied, core.Allowed, core.OverRate}
+	outcomes := []service.Outcome{service.Malformed, service.Unknown, service.Expired, service.Disabled, service.Denied, service.Allowed, service.OverRate}
 	f.Fuzz(func(t *testing.T, plan string, most, used int64, outcome uint8, end int64) {
-		d := &core.Decision{Outcome: outcomes[int(outcome)%len(outcomes)]}
+		d := &service.Decision{Outcome: outcomes[int(outcome)%len(outcomes)]}
 		type usage struct {
 			CurrentUsage int64       `json:"current_usage"`
 			Limit        *int64      `json:"limit"`
@@ -34,12 +34,11 @@ func FuzzValidate(f *testing.F) {
 			RetryAfter   float64     `json:"retry_after,omitempty"`
 			Limits       []limit     `json:"limits,omitempty"`
 		}
-		var want answer
+		want := object{{"success", d.Allowed()}}
 		if e := d.Refusal(); e != nil {
-			want = errorAnswer(e)
+			want = want.andError(e)
 		}
-		want.Success = new(d.Allowed())
-		if d.Outcome == core.Denied || d.Outcome == core.Allowed || d.Outcome == core.OverRate {
+		if d.Outcome == service.Denied || d.Outcome == service.Allowed || d.Outcome == service.OverRate {
 			at := time.Unix(((end%200_000_000_000)+200_000_000_000)%200_000_000_000, 0)
 			period := core.Periods()[uint64(used)%uint64(len(core.Periods()))]
 			if most < 0 {
@@ -50,7 +49,7 @@ func FuzzValidate(f *testing.F) {
 			d.Usage = core.Usage{Window: period.Window(at), Used: used}
 			end := orNull(d.Usage.Window.End)
 			of := usage{used, nil, nil, end, plan, d.Usage.Window.Start, end, "requests", period, 0, nil}
-			if d.Outcome == core.OverRate {
+			if d.Outcome == service.OverRate {
 				d.RetryAfter = time.Duration(1+uint64(used)%60_000_000) * time.Millisecond
 				of.RetryAfter = d.RetryAfter.Seconds()
 			}
@@ -59,9 +58,9 @@ func FuzzValidate(f *testing.F) {
 				d.Limits = []core.LimitUsage{{Limit: d.Limit, Usage: d.Usage}, {Limit: core.Limit{Meter: "tokens", Max: 1, Period: core.Lifetime}}}
 				of.Limits = viewLimits(d.Limits)
 			}
-			want.Details = of
+			want = append(want, field{"details", of})
 		}
-		text, err := json.Marshal(want)
+		text, err := want.append(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,13 +72,12 @@ func FuzzValidate(f *testing.F) {
 
 // Answers share no memory: a handler that modifies header values in place does not change another answer.
 func TestHeadersAreNotShared(t *testing.T) {
-	d := &core.Decision{Outcome: core.Allowed, Plan: &core.Plan{Name: "Basic", Limit: 10, Period: core.Month},
+	d := &service.Decision{Outcome: service.Allowed, Plan: &core.Plan{Name: "Basic", Limit: 10, Period: core.Month},
 		Limit: core.Limit{Meter: "requests", Max: 10, Period: core.Month},
 		Usage: core.Usage{Window: core.Month.Window(time.Unix(1_772_000_000, 0)), Used: 1}}
 	answer := func() http.Header {
 		w := httptest.NewRecorder()
-		SetRateLimitHeaders(w.Header(), d, time.Unix(1_772_000_000, 0))
-		WriteValidation(w, http.StatusOK, d)
+		WriteValidation(w, http.StatusOK, d, XRateLimitHeaders|IETFHeaders)
 		return w.Header()
 	}
 	first := answer()

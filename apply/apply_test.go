@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
@@ -21,7 +23,7 @@ import (
 type bench struct {
 	*testing.T
 	store   core.Store
-	svc     *core.Service
+	svc     *service.Service
 	account string
 }
 
@@ -44,7 +46,7 @@ func eachStore(t *testing.T, fn func(b *bench)) {
 
 func newBench(t *testing.T, store core.Store) *bench {
 	t.Helper()
-	b := &bench{t, store, core.NewService(store, core.Config{}), ""}
+	b := &bench{t, store, service.New(store, service.Config{}), ""}
 	a, _, _, err := b.svc.CreateAccount(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +94,7 @@ func (b *bench) refuse(file string, o apply.Options, want ...string) {
 		b.Fatalf("got %v, want problems", err)
 	}
 	var got []string
-	for _, p := range problems.List {
+	for _, p := range problems.First {
 		got = append(got, p.String())
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -173,6 +175,9 @@ func TestApply(t *testing.T) {
 			`+ user "Acme" (ops@acme.example)`, `+ key "ci" of user "Acme"`, `+ key "imported" of user "Acme"`, `+ user "Bob"`}
 		before := b.dump()
 		b.apply(first, apply.Options{DryRun: true}, created...)
+		if r, err := b.try(first, apply.Options{DryRun: true}); err != nil || len(r.Accounts[0].Keys) != 0 {
+			b.Errorf("the dry run: got %+v, %v, want no keys", r, err)
+		}
 		if d := cmp.Diff(before, b.dump()); d != "" {
 			b.Fatalf("a dry run has changed the account:\n%s", d)
 		}
@@ -181,7 +186,7 @@ func TestApply(t *testing.T) {
 		if len(made) != 1 || made[0].Name != "ci" || made[0].User != "Acme" || !strings.HasPrefix(made[0].APIKey, "acme_live_") {
 			b.Errorf("got the new keys %+v, want the key ci", made)
 		}
-		d, err := b.svc.Validate(b.Context(), b.account, core.Request{Secret: made[0].APIKey, Endpoint: "/", Method: "GET", Cost: 1})
+		d, err := b.svc.Validate(b.Context(), b.account, service.Request{Secret: made[0].APIKey, Endpoint: "/", Method: "GET", Cost: 1})
 		if err != nil || !d.Allowed() {
 			b.Errorf("the new key: %+v, %v, want it allowed", d, err)
 		}
@@ -204,6 +209,56 @@ func TestApply(t *testing.T) {
 			`~ user "Acme" (ops@acme.example): metadata {"tier":"gold","seats":3} → {"tier":"gold","seats":4}`,
 			`~ key "imported" of user "Acme": plan "free" → null, status "active" → "inactive", key_sha256 "sha256_…0a08" → "sha256_…c752"`)
 		b.apply(second, apply.Options{})
+	})
+}
+
+// A file with one changed plan writes that plan only: every other resource keeps its version.
+func TestUnchangedEntriesAreNotStored(t *testing.T) {
+	eachStore(t, func(b *bench) {
+		file := `account: acme
+plans:
+  - {name: A, max_requests: 5, request_period: month, features: [x], rate: {requests: 1, per: second, burst: 2}}
+  - {name: B, max_requests: 5, request_period: month}
+users:
+  - {name: Ann, external_id: x1, plan: A, metadata: {b: 2, a: 1}, custom_start: 2026-01-15, keys: [{name: k1, metadata: {c: 1}, expires_at: 2127-01-01T00:00:00Z}]}
+  - {name: Bob, external_id: x2, plan: A, email: bob@example.com, keys: [{name: k1, plan: B, status: inactive}]}
+`
+		if _, err := b.try(file, apply.Options{}); err != nil {
+			b.Fatal(err)
+		}
+		versions := func() map[string]time.Time {
+			all := map[string]time.Time{}
+			every := core.Page{Number: 1, Size: 100}
+			plans, _, err1 := b.store.Plans(b.Context(), b.account, every)
+			users, _, err2 := b.store.Users(b.Context(), b.account, core.UserFilter{}, every)
+			keys, _, err3 := b.store.Keys(b.Context(), b.account, core.KeyFilter{}, every)
+			if err := errors.Join(err1, err2, err3); err != nil {
+				b.Fatal(err)
+			}
+			for _, p := range plans {
+				all["plan "+p.Name] = p.UpdatedAt
+			}
+			for _, u := range users {
+				all["user "+u.Name] = u.UpdatedAt
+			}
+			for _, k := range keys {
+				all["key "+k.ID] = k.UpdatedAt
+			}
+			return all
+		}
+		before := versions()
+		if _, err := b.try(strings.Replace(file, "name: B, max_requests: 5", "name: B, max_requests: 6", 1), apply.Options{}); err != nil {
+			b.Fatal(err)
+		}
+		after := versions()
+		for name, at := range before {
+			if changed := !after[name].Equal(at); changed != (name == "plan B") {
+				b.Errorf("%s: changed %t", name, changed)
+			}
+		}
+		if len(before) != 6 || len(after) != 6 {
+			b.Errorf("got %d resources, then %d, want 6", len(before), len(after))
+		}
 	})
 }
 
@@ -380,10 +435,10 @@ func keysTwice(b *bench, at string) string {
 	return at + `The account has 2 keys with the name "k": ` + keys[0].ID + ", " + keys[1].ID + ". Rename or delete all but one"
 }
 
-// brokenStore fails in the middle of a transaction: after a number of keys.
+// brokenStore fails in the middle of a transaction: after a number of keys. The first transactions, the previews, do not fail.
 type brokenStore struct {
 	core.Store
-	keys int
+	keys, previews int
 }
 
 type brokenTx struct {
@@ -395,6 +450,9 @@ var errBroken = errors.New("the disk is gone")
 
 func (s *brokenStore) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	left := s.keys
+	if s.previews--; s.previews >= 0 {
+		return s.Store.Update(ctx, account, fn)
+	}
 	return s.Store.Update(ctx, account, func(tx core.Tx) error { return fn(brokenTx{tx, &left}) })
 }
 
@@ -412,7 +470,7 @@ func TestFailureInTheMiddle(t *testing.T) {
 		before := b.dump()
 		for n := range 2 {
 			broken := *b
-			broken.svc = core.NewService(&brokenStore{b.store, n}, core.Config{})
+			broken.svc = service.New(&brokenStore{b.store, n, 1}, service.Config{})
 			if r, err := broken.try(file, apply.Options{}); !errors.Is(err, errBroken) {
 				b.Fatalf("got %+v, %v, want the error of the store", r, err)
 			}

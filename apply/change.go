@@ -92,14 +92,3 @@ func encode(v any) json.RawMessage {
 	_ = enc.Encode(v) // what core has accepted can be encoded
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
-
-// sorted returns a JSON text with the members of its objects sorted by name. Numbers keep their digits.
-func sorted(text json.RawMessage) json.RawMessage {
-	var v any
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	if dec.Decode(&v) != nil {
-		return text
-	}
-	return encode(v)
-}

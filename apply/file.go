@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -9,28 +8,24 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/document"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/internal/nearest"
 )
 
 // File is the content of a file: what some accounts should have.
 type File struct {
 	accounts []*account
-	broken   []brokenRule
-}
-
-// brokenRule is a rule of core that an object of a file breaks, whatever the account has.
-type brokenRule struct {
-	at  position
-	err error
+	broken   Problems // the rules of core that objects of the file break, whatever the accounts have
 }
 
 // withBroken returns the problems of a file, nil without any. If there are problems it adds the broken rules: a run stops at the first
 // problem of a user, and does not reach the rules of its keys.
 func (f *File) withBroken(p *Problems) error {
 	if p.Total > 0 {
-		for _, b := range f.broken {
-			_ = p.refuse(b.at, b.err) // a rule has no other cause than the file
+		for _, b := range f.broken.First {
+			p.add(b.Line, b.Path, b.Text)
 		}
+		p.Total += f.broken.Total - len(f.broken.First)
 	}
 	return p.err()
 }
@@ -69,12 +64,11 @@ type key struct {
 
 // Parse reads a file in YAML or JSON. The error is [*Problems], with all problems of the file.
 func Parse(data []byte) (*File, error) {
-	r := &reader{Problems: &Problems{}}
 	f := &File{}
+	r := &reader{&Problems{}, &f.broken}
 	if v := parse(data, r.Problems); v != nil {
 		r.file(v, f)
 	}
-	f.broken = r.broken
 	if err := f.withBroken(r.Problems); err != nil {
 		return nil, err
 	}
@@ -84,7 +78,7 @@ func Parse(data []byte) (*File, error) {
 // reader reads the objects of a file, and collects the problems.
 type reader struct {
 	*Problems
-	broken []brokenRule
+	broken *Problems // see [File]
 }
 
 func (r *reader) report(line int, path, text string) {
@@ -104,7 +98,7 @@ type object struct {
 
 // object returns an object, nil after adding a problem.
 func (r *reader) object(v *document.Value, path string) *object {
-	if o := document.NewObject(v, path, r.report); o != nil {
+	if o := document.NewObject(v, path, "Must be an object with members", r.report); o != nil {
 		return &object{o, r}
 	}
 	return nil
@@ -131,10 +125,10 @@ func (r *reader) file(v *document.Value, f *File) {
 		}
 	}
 	o.end("accounts")
-	unique(r, f.accounts, "accounts", func(a *account) (*position, string, string) { return &a.position, "account", a.name })
+	unique(r, f.accounts, "accounts", func(a *account) (*position, []named) { return &a.position, []named{{"account", a.name}} })
 	for _, a := range f.accounts {
 		if a.name == "" {
-			r.add(a.line, a.path, "The member account is missing: it names the account")
+			r.addAt(a.position, "", "The member account is missing: it names the account")
 		}
 	}
 }
@@ -157,30 +151,27 @@ func each(o *object, name string, read func(*object)) bool {
 	return true
 }
 
-// unique refuses the second item with a name. of returns the position of an item, the member with the name, and the name
-// for comparison, "" for none.
-func unique[T any](r *reader, items []T, what string, of func(T) (*position, string, string)) {
-	first := map[string]*position{}
+// unique refuses the second item with a name. of returns the position of an item, and its names for comparison.
+func unique[T any](r *reader, items []T, what string, of func(T) (*position, []named)) {
+	first := map[named]*position{}
 	for _, item := range items {
-		at, member, name := of(item)
-		if name == "" {
-			continue
+		at, names := of(item)
+		for _, n := range names {
+			if n.value == "" {
+				continue
+			}
+			if other, twice := first[n]; twice {
+				r.addAt(*at, n.member, "Two of the %s have the %s %q: the other is in line %d",
+					what, n.member, n.value, other.lineOf(n.member))
+				continue
+			}
+			first[n] = at
 		}
-		if other, twice := first[name]; twice {
-			r.add(at.lineOf(member), document.Join(at.path, member), fmt.Sprintf("Two of the %s have the %s %q: the other is in line %d", what, member, name, other.lineOf(member)))
-			continue
-		}
-		first[name] = at
 	}
 }
 
-// lineOf returns the line of a member, or of the object.
-func (p *position) lineOf(member string) int {
-	if line, ok := p.members[member]; ok {
-		return line
-	}
-	return p.line
-}
+// named is a member that names an item, and its value, "" for none.
+type named struct{ member, value string }
 
 func (o *object) account() *account {
 	a := &account{position: o.position()}
@@ -191,8 +182,14 @@ func (o *object) account() *account {
 	a.hasPlans = each(o, "plans", func(o *object) { a.plans = append(a.plans, o.plan()) })
 	a.hasUsers = each(o, "users", func(o *object) { a.users = append(a.users, o.user()) })
 	o.end(accountMembers...)
-	unique(o.r, a.plans, "plans", func(p *plan) (*position, string, string) { return &p.position, "name", p.name })
-	uniqueUsers(o.r, a.users)
+	unique(o.r, a.plans, "plans", func(p *plan) (*position, []named) { return &p.position, []named{{"name", p.name}} })
+	unique(o.r, a.users, "users", func(u *user) (*position, []named) {
+		names := []named{{"external_id", u.patch.ExternalID.OrZero()}, {"email", u.email()}}
+		if member, value := u.identity(); member == "name" {
+			names = append(names, named{member, value})
+		}
+		return &u.position, names
+	})
 	return a
 }
 
@@ -208,7 +205,7 @@ func (o *object) optionalText(name string) core.Optional[string] {
 func readPatch[R, P any](o *object, of *core.Members[R, P], p *P, except ...string) {
 	document.Read(o.Object, of, p, except...)
 	for _, err := range of.Errors(*p) {
-		o.r.broken = append(o.r.broken, brokenRule{o.position(), err})
+		_ = o.r.broken.refuse(o.position(), err) // a rule has no other cause than the file
 	}
 }
 
@@ -247,7 +244,7 @@ func (o *object) user() *user {
 		o.r.add(o.Line, o.Path, "A user needs an external_id, an email or a name")
 	}
 	o.end(userMembers...)
-	unique(o.r, u.keys, "keys", func(k *key) (*position, string, string) { return &k.position, "name", k.name })
+	unique(o.r, u.keys, "keys", func(k *key) (*position, []named) { return &k.position, []named{{"name", k.name}} })
 	return u
 }
 
@@ -267,21 +264,6 @@ func (u *user) identity() (member, value string) {
 // email returns the folded address, "" for none.
 func (u *user) email() string { return core.FoldEmail(u.patch.Email.OrZero()) }
 
-// uniqueUsers refuses the second user with an external id, with an email, or with a name that identifies it.
-func uniqueUsers(r *reader, users []*user) {
-	unique(r, users, "users", func(u *user) (*position, string, string) {
-		return &u.position, "external_id", u.patch.ExternalID.OrZero()
-	})
-	unique(r, users, "users", func(u *user) (*position, string, string) { return &u.position, "email", u.email() })
-	unique(r, users, "users", func(u *user) (*position, string, string) {
-		member, value := u.identity()
-		if member != "name" {
-			value = ""
-		}
-		return &u.position, "name", value
-	})
-}
-
 // uniqueDigests refuses the second key of all accounts with a digest.
 func uniqueDigests(r *reader, accounts []*account) {
 	var keys []*key
@@ -290,11 +272,11 @@ func uniqueDigests(r *reader, accounts []*account) {
 			keys = append(keys, u.keys...)
 		}
 	}
-	unique(r, keys, "keys", func(k *key) (*position, string, string) {
+	unique(r, keys, "keys", func(k *key) (*position, []named) {
 		if k.patch.Digest == nil {
-			return &k.position, digestMember, ""
+			return &k.position, nil
 		}
-		return &k.position, digestMember, hex.EncodeToString(k.patch.Digest[:])
+		return &k.position, []named{{digestMember, hex.EncodeToString(k.patch.Digest[:])}}
 	})
 }
 
@@ -305,7 +287,7 @@ func (o *object) key() *key {
 	readPatch(o, &core.KeyMembers, &k.patch, "plan_id", "user_id")
 	k.name = o.name(k.patch.Name)
 	if v := o.Take(digestMember); v != nil && v.Kind != 0 {
-		d, ok := readDigest(v.Text)
+		d, ok := secrets.ParseDigest(v.Text) // YAML reads some digests without quotation marks as numbers
 		if k.patch.Digest = &d; !ok {
 			k.patch.Digest = nil
 			o.Wrong(digestMember, "Must be the SHA-256 of the value of the key, as 64 hexadecimal digits or in base64")
@@ -313,19 +295,6 @@ func (o *object) key() *key {
 	}
 	o.end(keyMembers...)
 	return k
-}
-
-// readDigest reads a digest in hexadecimal digits or base64. YAML reads some digests without quotation marks as numbers.
-func readDigest(text string) (d core.Digest, ok bool) {
-	if d.UnmarshalText([]byte(text)) == nil {
-		return d, true
-	}
-	encoding := base64.RawStdEncoding
-	if strings.ContainsAny(text, "-_") {
-		encoding = base64.RawURLEncoding
-	}
-	b, err := encoding.Strict().DecodeString(strings.TrimSuffix(text, "="))
-	return core.Digest(append(b, make([]byte, len(d))...)[:len(d)]), err == nil && len(b) == len(d)
 }
 
 // The names of the members of each object of a file.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
@@ -30,7 +31,7 @@ func TestLargeFile(t *testing.T) {
 	}{
 		"badgerstore": {func(t *testing.T) (core.Store, error) { return badgerstore.Open(t.TempDir(), badgerstore.Options{}) }, 10_000, false},
 		"redisstore": {func(t *testing.T) (core.Store, error) {
-			return redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{redistest.Start(t).Addr()}})
+			return redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{redistest.Start(t).Addr()}, Timeout: 10 * time.Second})
 		}, 1500, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +79,7 @@ func TestManyDeletions(t *testing.T) {
 	const keys = 50_000
 	err := store.Update(t.Context(), b.account, func(tx core.Tx) error {
 		for i := range keys {
-			if err := tx.PutKey(&core.Key{AccountID: b.account, ID: fmt.Sprint("key_", i), Name: fmt.Sprint(i), UserID: 2, Status: core.KeyActive, Digest: core.DigestOf(fmt.Sprint(i))}); err != nil {
+			if err := tx.PutKey(&core.Key{AccountID: b.account, ID: fmt.Sprint("key_", i), Name: fmt.Sprint(i), UserID: 2, Status: core.KeyActive, Digest: secrets.DigestOf(fmt.Sprint(i))}); err != nil {
 				return err
 			}
 		}

@@ -2,27 +2,11 @@ package apply
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/core/document"
 )
-
-// match finds the resources of an account that the entries of a file mean.
-type match struct {
-	c        *comparison
-	prune    bool
-	problems *Problems
-
-	plans   map[string]*core.Plan // by the names that the file defines or uses; nil for new plans
-	users   map[*user]*core.User  // nil for new users
-	keys    map[*key]*core.Key    // nil for new keys
-	claimed map[int64]*user       // the entries in users, by the ids of the users
-	matched map[string]bool       // the ids of the plans that the file defines, and of the keys in keys
-	names   map[string]string     // of the stored plans, by id
-}
 
 // mayChange returns a function that reports whether the file may mean, or with prune delete, a user.
 func (a *account) mayChange(prune bool) func(*core.User) bool {
@@ -42,28 +26,26 @@ func (a *account) mayChange(prune bool) func(*core.User) bool {
 	}
 }
 
-func newMatch(c *comparison, prune bool, problems *Problems) *match {
-	m := &match{c: c, prune: prune, problems: problems, plans: map[string]*core.Plan{}, users: map[*user]*core.User{},
-		keys: map[*key]*core.Key{}, claimed: map[int64]*user{}, matched: map[string]bool{}, names: map[string]string{}}
-	m.matchPlans()
-	m.matchUsers()
+// match finds the resources of the account that the entries of the file mean.
+func (c *comparison) match() {
+	c.matchPlans()
+	c.matchUsers()
 	for _, u := range c.file.users {
-		m.matchKeys(u)
+		c.matchKeys(u)
 	}
-	return m
 }
 
-func (m *match) matchPlans() {
+func (c *comparison) matchPlans() {
 	stored := map[string][]*core.Plan{}
-	for _, p := range m.c.snapshot.plans {
+	for _, p := range c.current.plans {
 		stored[p.Name] = append(stored[p.Name], p)
-		m.names[p.ID] = p.Name
+		c.planNames[p.ID] = p.Name
 	}
-	for _, p := range m.c.file.plans {
-		m.plans[p.name] = nil
-		if found := unambiguous(m, &p.position, "plan", p.name, stored[p.name], planID); found != nil {
-			m.plans[p.name] = found
-			m.matched[found.ID] = true
+	for _, p := range c.file.plans {
+		c.planNamed[p.name] = nil
+		if found := unambiguous(c, &p.position, "plan", p.name, stored[p.name], planID); found != nil {
+			c.planNamed[p.name] = found
+			c.matched[found.ID] = true
 		}
 	}
 	refer := func(at *position, plan core.Optional[string]) {
@@ -71,22 +53,22 @@ func (m *match) matchPlans() {
 			return
 		}
 		name := strings.TrimSpace(*plan.Value)
-		if _, known := m.plans[name]; known {
+		if _, known := c.planNamed[name]; known {
 			return
 		}
 		found := stored[name]
 		switch {
 		case len(found) == 0:
-			m.problems.add(at.lineOf("plan"), document.Join(at.path, "plan"), fmt.Sprintf("There is no plan %q in the file or in the account", name))
-		case m.prune && m.c.file.hasPlans:
-			m.problems.add(at.lineOf("plan"), document.Join(at.path, "plan"), fmt.Sprintf("The plan %q is not in the file, so it would be deleted", name))
+			c.problems.addAt(*at, "plan", "There is no plan %q in the file or in the account", name)
+		case c.prune && c.file.hasPlans:
+			c.problems.addAt(*at, "plan", "The plan %q is not in the file, so it would be deleted", name)
 		default:
-			if one := unambiguous(m, at, "plan", name, found, planID); one != nil {
-				m.plans[name] = one
+			if one := unambiguous(c, at, "plan", name, found, planID); one != nil {
+				c.planNamed[name] = one
 			}
 		}
 	}
-	for _, u := range m.c.file.users {
+	for _, u := range c.file.users {
 		refer(&u.position, u.plan)
 		for _, k := range u.keys {
 			refer(&k.position, k.plan)
@@ -99,7 +81,7 @@ func userID(u *core.User) string { return fmt.Sprint(u.ID) }
 func keyID(k *core.Key) string   { return k.ID }
 
 // unambiguous returns the only resource with a name, nil for none. It adds a problem if there are several. id returns the id of one.
-func unambiguous[T any](m *match, at *position, kind, name string, found []*T, id func(*T) string) *T {
+func unambiguous[T any](c *comparison, at *position, kind, name string, found []*T, id func(*T) string) *T {
 	if len(found) == 1 {
 		return found[0]
 	}
@@ -109,62 +91,55 @@ func unambiguous[T any](m *match, at *position, kind, name string, found []*T, i
 		for _, v := range found[:min(len(found), most)] {
 			ids = append(ids, id(v))
 		}
-		m.problems.add(at.line, at.path, fmt.Sprintf("The account has %d %ss with the name %q: %s. Rename or delete all but one",
-			len(found), kind, name, strings.Join(ids, ", ")))
+		c.problems.addAt(*at, "", "The account has %d %ss with the name %q: %s. Rename or delete all but one",
+			len(found), kind, name, strings.Join(ids, ", "))
 	}
 	return nil
 }
 
 // matchUsers finds users by external id first, then by email, and then by name among the rest. A user that no external id
 // finds is looked for by its email, and gets the external id if it has none.
-func (m *match) matchUsers() {
-	s := m.c.snapshot
-	holder := func(f core.UserFilter) *core.User {
-		if f == (core.UserFilter{}) {
-			return nil
-		}
-		return s.userByID[s.holders[f]]
+func (c *comparison) matchUsers() {
+	for _, u := range c.file.users {
+		c.claim(u, c.holders[core.UserFilter{ExternalID: u.patch.ExternalID.OrZero()}])
 	}
-	for _, u := range m.c.file.users {
-		m.claim(u, holder(core.UserFilter{ExternalID: u.patch.ExternalID.OrZero()}))
-	}
-	for _, u := range m.c.file.users {
-		found := holder(core.UserFilter{Email: u.email()})
-		if m.users[u] == nil && found != nil && (u.patch.ExternalID.Value == nil || found.ExternalID == "") {
-			m.claim(u, found)
+	for _, u := range c.file.users {
+		found := c.holders[core.UserFilter{Email: u.email()}]
+		if c.userOf[u] == nil && found != nil && (u.patch.ExternalID.Value == nil || found.ExternalID == "") {
+			c.claim(u, found)
 		}
 	}
 	byName := map[string][]*core.User{}
-	for _, u := range s.users {
-		if m.claimed[u.ID] == nil {
+	for _, u := range c.users {
+		if c.claimed[u] == nil {
 			byName[u.Name] = append(byName[u.Name], u)
 		}
 	}
-	for _, u := range m.c.file.users {
+	for _, u := range c.file.users {
 		member, value := u.identity()
 		if member != "name" {
 			continue
 		}
-		m.claim(u, unambiguous(m, &u.position, "user", value, byName[value], userID))
+		c.claim(u, unambiguous(c, &u.position, "user", value, byName[value], userID))
 	}
 }
 
 // claim records that an entry means a user. Two entries for one user are a problem.
-func (m *match) claim(u *user, found *core.User) {
+func (c *comparison) claim(u *user, found *core.User) {
 	if found == nil {
 		return
 	}
-	if other := m.claimed[found.ID]; other != nil {
-		m.problems.add(u.line, u.path, fmt.Sprintf("This is the user %d, and so is the user in line %d", found.ID, other.line))
+	if other := c.claimed[found]; other != nil {
+		c.problems.addAt(u.position, "", "This is the user %d, and so is the user in line %d", found.ID, other.line)
 		return
 	}
-	m.users[u], m.claimed[found.ID] = found, u
+	c.userOf[u], c.claimed[found] = found, u
 }
 
 // ordered returns the users of the file. A user that gives up an email or external id comes before the user that gets it,
 // unless they exchange theirs.
-func (m *match) ordered() (users []*user) {
-	s, seen := m.c.snapshot, map[*user]bool{}
+func (c *comparison) ordered() (users []*user) {
+	seen := map[*user]bool{}
 	var visit func(*user)
 	visit = func(u *user) {
 		if seen[u] {
@@ -172,46 +147,32 @@ func (m *match) ordered() (users []*user) {
 		}
 		seen[u] = true
 		for _, f := range []core.UserFilter{{Email: u.email()}, {ExternalID: u.patch.ExternalID.OrZero()}} {
-			if other := m.claimed[s.holders[f]]; other != nil {
+			if other := c.claimed[c.holders[f]]; other != nil {
 				visit(other)
 			}
 		}
 		users = append(users, u)
 	}
-	for _, u := range m.c.file.users {
+	for _, u := range c.file.users {
 		visit(u)
 	}
 	return users
 }
 
-func (m *match) matchKeys(u *user) {
+func (c *comparison) matchKeys(u *user) {
 	stored := map[string][]*core.Key{}
-	if found := m.users[u]; found != nil {
-		for _, k := range m.c.snapshot.keys[found.ID] {
+	if found := c.userOf[u]; found != nil {
+		for _, k := range c.current.keys[found.ID] {
 			stored[k.Name] = append(stored[k.Name], k)
 		}
 	}
 	for _, k := range u.keys {
-		if found := unambiguous(m, &k.position, "key", k.name, stored[k.name], keyID); found != nil {
-			m.keys[k] = found
-			m.matched[found.ID] = true
+		if found := unambiguous(c, &k.position, "key", k.name, stored[k.name], keyID); found != nil {
+			c.keyOf[k] = found
+			c.matched[found.ID] = true
 		}
 		if d := k.patch.Digest; d != nil && (len(stored[k.name]) == 0 || *d != stored[k.name][0].Digest) {
-			m.c.newDigests[*d] = k
+			c.newDigests[*d] = k
 		}
 	}
-}
-
-// run returns a run of the steps in a batch.
-func (m *match) run(b *core.Batch) *run {
-	r := &run{Batch: b, c: m.c, planIDs: map[string]string{}, userIDs: map[*user]int64{}, named: maps.Clone(m.names)}
-	for name, p := range m.plans {
-		if p != nil {
-			r.planIDs[name] = p.ID
-		}
-	}
-	for u, found := range m.users {
-		r.userIDs[u] = found.ID
-	}
-	return r
 }

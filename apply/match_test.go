@@ -10,6 +10,8 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -59,7 +61,7 @@ func TestAccounts(t *testing.T) {
 	b.apply("users: [{name: C}]", apply.Options{Account: "acme"}, `+ user "C"`)
 
 	broken := *b
-	broken.svc = core.NewService(&brokenStore{b.store, 0}, core.Config{})
+	broken.svc = service.New(&brokenStore{b.store, 0, 2}, service.Config{})
 	keys := "accounts:\n- account: other\n  users: [{name: D}]\n- account: acme\n  plans: [{name: p, max_requests: 1, request_period: day}]\n  users: [{name: A, plan: p, keys: [{name: k}]}]\n"
 	r, err := broken.try(keys, apply.Options{})
 	if err != nil || len(r.Accounts) != 1 || r.Error != `account "acme": the disk is gone` {
@@ -67,40 +69,48 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// racingStore runs another change before a transaction begins.
+// racingStore runs another change before a transaction begins: after a number of others.
 type racingStore struct {
 	core.Store
-	race func()
+	others int
+	race   func()
 }
 
 func (s *racingStore) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
-	if race := s.race; race != nil {
+	if s.others--; s.others < 0 && s.race != nil {
+		race := s.race
 		s.race = nil
 		race()
 	}
 	return s.Store.Update(ctx, account, fn)
 }
 
-// A change by another request between the comparison and the transaction is seen: nothing is created twice or overwritten
-// by a comparison that is out of date.
+// A change by another request between the reading of the account and a transaction is seen, in the preview and in the transaction that
+// stores: nothing is created twice or overwritten by a comparison that is out of date.
 func TestRace(t *testing.T) {
 	const file = "account: acme\nplans: [{name: p, max_requests: 5, request_period: day}]\nusers: [{name: A, plan: p, keys: [{name: k}]}]"
-	racing := &racingStore{Store: memstore.New()}
-	b := newBench(t, racing)
-	other := *b
-	other.svc = core.NewService(racing.Store, core.Config{})
-	racing.race = func() {
-		other.apply(file, apply.Options{}, `+ plan "p"`, `+ user "A"`, `+ key "k" of user "A"`)
+	for _, previews := range []int{0, 1} {
+		racing := &racingStore{Store: memstore.New()}
+		b := newBench(t, racing)
+		other := *b
+		other.svc = service.New(racing.Store, service.Config{})
+		race := func(fn func()) { racing.others, racing.race = previews, fn }
+		race(func() {
+			other.apply(file, apply.Options{}, `+ plan "p"`, `+ user "A"`, `+ key "k" of user "A"`)
+		})
+		b.apply(file, apply.Options{})
+		race(func() {
+			other.apply(strings.Replace(file, "5", "6", 1), apply.Options{}, `~ plan "p": max_requests 5 → 6`)
+		})
+		b.apply(strings.Replace(file, "5", "7", 1), apply.Options{}, `~ plan "p": max_requests 6 → 7`)
+		race(func() {
+			other.apply("account: acme\nusers: []", apply.Options{Prune: true}, `- key "k" of user "A"`, `- user "A"`)
+		})
+		b.apply("account: acme\nusers: []", apply.Options{Prune: true})
+		if racing.race != nil {
+			t.Error("the last change did not run")
+		}
 	}
-	b.apply(file, apply.Options{})
-	racing.race = func() {
-		other.apply(strings.Replace(file, "5", "6", 1), apply.Options{}, `~ plan "p": max_requests 5 → 6`)
-	}
-	b.apply(strings.Replace(file, "5", "7", 1), apply.Options{}, `~ plan "p": max_requests 6 → 7`)
-	racing.race = func() {
-		other.apply("account: acme\nusers: []", apply.Options{Prune: true}, `- key "k" of user "A"`, `- user "A"`)
-	}
-	b.apply("account: acme\nusers: []", apply.Options{Prune: true})
 }
 
 // A value of a key of another account, or of another user of the account, is refused before anything changes. It can move
@@ -125,7 +135,7 @@ func TestDigestOfAnotherKey(t *testing.T) {
 // No value of a key is in the problems, even if the file has it in the wrong place.
 func TestSecretsAreMasked(t *testing.T) {
 	b := newBench(t, memstore.New())
-	secret := core.NewUserSecret(core.DefaultKeyPrefix)
+	secret := secrets.NewUserSecret(secrets.DefaultKeyPrefix)
 	for _, file := range []string{
 		"account: acme\nusers: [{name: A, keys: [{name: k, key_sha256: " + secret + ", " + secret + ": x}]}]",
 		"account: " + secret, secret, "{" + secret + ": [", "account: acme\nusers: [{name: A, plan: " + secret + "}]",

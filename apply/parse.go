@@ -36,8 +36,8 @@ func parse(data []byte, problems *Problems) *document.Value {
 	case countParts(data) > maxParts:
 		problems.add(0, "", fmt.Sprintf("The file has more than %d lines, list items, commas and brackets", maxParts))
 	case bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && json.Valid(data):
-		v, err := document.ParseJSON(data, maxDepth)
-		if fault, ok := errors.AsType[*document.SyntaxError](err); ok {
+		v := new(document.Value)
+		if fault, ok := errors.AsType[*document.SyntaxError](v.ParseJSON(data, maxDepth)); ok {
 			path := ""
 			for token := range fault.At.Tokens() {
 				if _, err := strconv.Atoi(token); err == nil {
@@ -49,7 +49,7 @@ func parse(data []byte, problems *Problems) *document.Value {
 			problems.add(fault.Line, path, fault.Text)
 			return nil
 		}
-		return &v
+		return v
 	default:
 		if n := parseYAML(data, problems); n != nil {
 			return new(convert(n, "", 0, problems))

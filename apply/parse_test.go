@@ -39,7 +39,7 @@ func TestBounds(t *testing.T) {
 			if !ok {
 				t.Fatalf("got %v, want problems", err)
 			}
-			for _, p := range problems.List {
+			for _, p := range problems.First {
 				if p.Text == tc.want {
 					return
 				}

@@ -7,58 +7,28 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/document"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/internal/problem"
 )
 
-// MaxProblems is the largest number of problems that are listed.
-const MaxProblems = 100
-
-// Problem is a reason to refuse a file.
-type Problem struct {
-	Line int    // from 1; 0 for none
-	Path string // of the value, such as users[3].email; "" for the whole file
-	Text string
-}
-
-func (p Problem) String() string {
-	var b strings.Builder
-	if p.Line > 0 {
-		fmt.Fprintf(&b, "line %d: ", p.Line)
-	}
-	if p.Path != "" {
-		b.WriteString(p.Path + ": ")
-	}
-	return b.String() + p.Text
-}
-
 // Problems is the error for a file that is refused. Nothing was changed.
-type Problems struct {
-	List  []Problem // the first MaxProblems
-	Total int
-}
+type Problems struct{ problem.List }
 
-// Error implements error, with a line for each problem.
+// Error lists the problems, one on a line.
 func (p *Problems) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, nothing was changed:", countNoun(p.Total, "problem"))
-	for _, one := range p.List {
-		b.WriteString("\n  " + one.String())
-	}
-	if more := p.Total - len(p.List); more > 0 {
-		fmt.Fprintf(&b, "\n  and %d more", more)
-	}
-	return b.String()
+	header := english.Plural(p.Total, "problem", "") + ", nothing was changed:"
+	return strings.Join(append([]string{header}, p.Lines()...), "\n  ")
 }
 
 // add adds a problem, unless it is known. Secrets in its text are masked.
 func (p *Problems) add(line int, path, text string) {
-	one := Problem{line, core.MaskSecrets(path), core.MaskSecrets(text)}
-	if slices.Contains(p.List, one) {
-		return
-	}
-	if p.Total++; len(p.List) < MaxProblems {
-		p.List = append(p.List, one)
+	one := problem.Problem{Line: line, Path: secrets.MaskSecrets(path), Text: secrets.MaskSecrets(text)}
+	if !slices.Contains(p.First, one) {
+		p.Add(one)
 	}
 }
 
@@ -67,8 +37,15 @@ func (p *Problems) err() error {
 	if p.Total == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p.List, func(a, b Problem) int { return cmp.Compare(uint(a.Line-1), uint(b.Line-1)) }) // without a line: last
+	slices.SortStableFunc(p.First, func(a, b problem.Problem) int {
+		return cmp.Compare(uint(a.Line-1), uint(b.Line-1)) // without a line: last
+	})
 	return p
+}
+
+// addAt adds a problem of a member of an object, or of the whole object without a member.
+func (p *Problems) addAt(at position, member, format string, args ...any) {
+	p.add(at.lineOf(member), document.Join(at.path, member), fmt.Sprintf(format, args...))
 }
 
 // position is the place of an object in a file.
@@ -76,6 +53,14 @@ type position struct {
 	line    int
 	path    string
 	members map[string]int // lines of the members
+}
+
+// lineOf returns the line of a member, or of the object.
+func (p *position) lineOf(member string) int {
+	if line, ok := p.members[member]; ok {
+		return line
+	}
+	return p.line
 }
 
 // names are the members of the file for the fields that have other names in core.
@@ -94,14 +79,6 @@ func (p *Problems) refuse(at position, err error) error {
 	if name, other := names[field]; other {
 		field = name
 	}
-	p.add(at.lineOf(field), document.Join(at.path, field), text)
+	p.addAt(at, field, "%s", text)
 	return nil
-}
-
-// countNoun puts a number before a noun: "1 change", "2 changes".
-func countNoun(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

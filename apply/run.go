@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/core/document"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // Options select what Run does.
@@ -52,8 +53,8 @@ func (r *Result) Changes() (n int) {
 	return n
 }
 
-// maxAttempts is how often the changes of an account are worked out, when other requests change the account meanwhile.
-const maxAttempts = 5
+// maxTries is how often the changes of an account are worked out, when other requests change the account meanwhile.
+const maxTries = 5
 
 // errStale means that the account has changed since it was read.
 var errStale = errors.New("the account changes all the time: run the command again")
@@ -63,7 +64,7 @@ var errStale = errors.New("the account changes all the time: run the command aga
 //
 // The changes of an account are stored in one transaction. A new key prefix of the account is stored before it. If an
 // error comes after the first account was changed, Run returns the result, with the error as text, and no error.
-func Run(ctx context.Context, svc *core.Service, f *File, o Options) (*Result, error) {
+func Run(ctx context.Context, svc *service.Service, f *File, o Options) (*Result, error) {
 	accounts, err := f.selected(o.Account)
 	if err != nil {
 		return nil, err
@@ -71,8 +72,8 @@ func Run(ctx context.Context, svc *core.Service, f *File, o Options) (*Result, e
 	problems := &Problems{}
 	var plans []*comparison
 	for _, a := range accounts {
-		c, err := compare(ctx, svc, a, o, problems)
-		if err != nil {
+		c := &comparison{svc: svc, file: a, prune: o.Prune, problems: problems, others: *problems}
+		if err := c.settle(ctx, false); err != nil {
 			return nil, err
 		}
 		plans = append(plans, c)
@@ -82,18 +83,19 @@ func Run(ctx context.Context, svc *core.Service, f *File, o Options) (*Result, e
 	}
 	result := &Result{DryRun: o.DryRun, Accounts: []AccountResult{}}
 	stored := false
-	for i, c := range plans {
+	for _, c := range plans {
 		if !o.DryRun {
-			if c, err = c.store(ctx, o); err != nil {
+			if err := c.settle(ctx, true); err != nil {
 				if !stored {
 					return nil, err
 				}
-				result.Error = core.MaskSecrets(fmt.Sprintf("account %q: %v", plans[i].name, err))
+				result.Error = secrets.MaskSecrets(fmt.Sprintf("account %q: %v", c.file.name, err))
 				break
 			}
 			stored = stored || len(c.changes) > 0
 		}
-		result.Accounts = append(result.Accounts, AccountResult{c.name, append([]Change{}, c.changes...), append([]NewKey{}, c.made...)})
+		result.Accounts = append(result.Accounts,
+			AccountResult{c.file.name, append([]Change{}, c.changes...), append([]NewKey{}, c.made...)})
 	}
 	return result, nil
 }
@@ -122,68 +124,92 @@ func (f *File) selected(name string) ([]*account, error) {
 
 // comparison is an account and its differences to a file.
 type comparison struct {
-	*snapshot
-	match   *match
-	svc     *core.Service
-	file    *account
-	name    string
-	changes []Change
-	steps   []*step // those with a change
-	prefix  *string // the new key prefix; nil for no change
-	made    []NewKey
+	*current             // nil until the account is compared
+	*service.Transaction // of the transaction that runs the steps
+	svc                  *service.Service
+	file                 *account
+	prune                bool
+	problems             *Problems // what cannot be applied, of all accounts of the file
+	others               Problems  // of the accounts before
+	prefix               *string   // the new key prefix; nil for no change
 
-	newDigests map[core.Digest]*key // keys of the file whose digest their key in the account does not have
+	earlier   Problems // before the steps
+	ofAccount []Change // the change of the prefix
+	changes   []Change // all
+	made      []NewKey
+	planIDs   map[string]string // of the stored and of the new plans, by the names in the file
+	userIDs   map[*user]int64   // the same of the users
+
+	// What the entries of the file mean.
+	planNamed  map[string]*core.Plan   // by the names that the file defines or uses; nil for new plans
+	userOf     map[*user]*core.User    // nil for new users
+	keyOf      map[*key]*core.Key      // nil for new keys
+	claimed    map[*core.User]*user    // the entries in userOf, by their users
+	matched    map[string]bool         // the ids of the plans that the file defines, and of the keys in keyOf
+	planNames  map[string]string       // of the stored and of the new plans, by id
+	newDigests map[secrets.Digest]*key // keys of the file whose digest their key in the account does not have
 }
 
-func (c *comparison) digests() []core.Digest { return slices.Collect(maps.Keys(c.newDigests)) }
+func (c *comparison) digests() []secrets.Digest { return slices.Collect(maps.Keys(c.newDigests)) }
 
 // step is one change of a resource.
 type step struct {
 	at position
-	do func(*run) (*Change, error) // returns nil when there is nothing to change
+	do func() (*Change, error) // returns nil when there is nothing to change
 }
 
-// run is one run of the steps, in a preview or in a transaction.
-type run struct {
-	*core.Batch
-	c       *comparison
-	planIDs map[string]string // by the names in the file
-	userIDs map[*user]int64
-	named   map[string]string // names of plans, by id
-	made    []NewKey
+// settle compares the account with the file, unless it is compared, and then stores the changes if store is set. When another
+// request has changed the account meanwhile, it compares again.
+func (c *comparison) settle(ctx context.Context, store bool) (err error) {
+	for try := 1; ; try++ {
+		if c.current == nil {
+			err = c.compare(ctx)
+		}
+		if err == nil && store {
+			err = c.store(ctx)
+		}
+		if !errors.Is(err, errStale) || try == maxTries {
+			return err
+		}
+		c.current, err = nil, nil
+	}
 }
 
-// compare compares an account with the file, and adds what cannot be applied to problems.
-func compare(ctx context.Context, svc *core.Service, a *account, o Options, problems *Problems) (*comparison, error) {
-	c := &comparison{svc: svc, file: a, name: a.name, newDigests: map[core.Digest]*key{}}
-	acct, err := svc.AccountByName(ctx, a.name)
+// compare compares the account with the file, and adds what cannot be applied to the problems.
+func (c *comparison) compare(ctx context.Context) error {
+	*c.problems, c.prefix, c.ofAccount = c.others, nil, nil
+	c.planNamed, c.userOf, c.keyOf = map[string]*core.Plan{}, map[*user]*core.User{}, map[*key]*core.Key{}
+	c.claimed, c.matched, c.planNames = map[*core.User]*user{}, map[string]bool{}, map[string]string{}
+	c.newDigests = map[secrets.Digest]*key{}
+	a := c.file
+	acct, err := c.svc.AccountByName(ctx, a.name)
 	if errors.Is(err, core.ErrAccountNotFound) {
-		problems.add(a.lineOf("account"), document.Join(a.path, "account"), fmt.Sprintf("There is no account %q: create it with limitkeeper account create", a.name))
-		return c, nil
+		c.problems.addAt(a.position, "account", "There is no account %q: create it with limitkeeper account create", a.name)
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if c.snapshot, err = read(ctx, svc, acct, a.mayChange(o.Prune)); err != nil {
-		return nil, err
+	if c.current, err = read(ctx, c.svc, acct, a.mayChange(c.prune)); err != nil {
+		return err
 	}
-	if err := c.comparePrefix(ctx, problems); err != nil {
-		return nil, err
+	if err := c.comparePrefix(ctx); err != nil {
+		return err
 	}
-	before := problems.Total
-	c.match = newMatch(c, o.Prune, problems)
-	if problems.Total > before { // the steps would be incomplete
-		return c, nil
+	before := c.problems.Total
+	c.match()
+	if c.problems.Total > before { // the steps would be incomplete
+		return nil
 	}
-	if err := c.checkExternalIDs(ctx, problems); err != nil {
-		return nil, err
+	if err := c.checkExternalIDs(ctx); err != nil {
+		return err
 	}
-	return c, c.preview(ctx, problems)
+	return c.preview(ctx)
 }
 
 // checkExternalIDs adds a problem for each new external id that is the value of a key of the account, or of the file, and for each new
 // digest of the file that is that of the external id of a user.
-func (c *comparison) checkExternalIDs(ctx context.Context, problems *Problems) error {
+func (c *comparison) checkExternalIDs(ctx context.Context) error {
 	var users []*user
 	var ids []string
 	for _, u := range c.file.users {
@@ -195,101 +221,89 @@ func (c *comparison) checkExternalIDs(ctx context.Context, problems *Problems) e
 	secret, err := c.svc.AreKeys(ctx, c.account.ID, ids, c.digests())
 	for i, u := range users {
 		if secret[i] {
-			err = cmp.Or(err, problems.refuse(u.position, core.ErrSecretExternalID))
+			err = cmp.Or(err, c.problems.refuse(u.position, core.ErrSecretExternalID))
 		}
 	}
 	if err != nil || len(c.newDigests) == 0 {
 		return err
 	}
-	return c.svc.EachKeyLikeExternalID(ctx, c.account.ID, func(d core.Digest, u *core.User) {
+	return c.svc.EachKeyLikeExternalID(ctx, c.account.ID, func(d secrets.Digest, u *core.User) {
 		if k := c.newDigests[d]; k != nil {
-			problems.add(k.lineOf(digestMember), document.Join(k.path, digestMember), fmt.Sprintf(
-				"The key is the external id of the user %d, stored in clear: give the user another external id first", u.ID))
+			c.problems.addAt(k.position, digestMember,
+				"The key is the external id of the user %d, stored in clear: give the user another external id first", u.ID)
 		}
 	})
 }
 
-func (c *comparison) comparePrefix(ctx context.Context, problems *Problems) error {
+func (c *comparison) comparePrefix(ctx context.Context) error {
 	if !c.file.keyPrefix.Set {
 		return nil
 	}
-	want, had := core.DefaultKeyPrefix, c.account.PrefixOfNewKeys()
+	want, had := secrets.DefaultKeyPrefix, c.account.PrefixOfNewKeys()
 	if c.file.keyPrefix.Value != nil {
 		want = *c.file.keyPrefix.Value
 	}
 	if want == had {
 		return nil
 	}
-	if err := c.svc.CheckAccountPatch(ctx, c.name, core.AccountPatch{KeyPrefix: &want}); err != nil {
-		return problems.refuse(c.file.position, err)
+	if err := c.svc.CheckAccountPatch(ctx, c.file.name, core.AccountPatch{KeyPrefix: &want}); err != nil {
+		return c.problems.refuse(c.file.position, err)
 	}
 	c.prefix = &want
-	c.changes = append(c.changes, Change{Action: "update", Kind: "account", Name: c.name, Members: []Member{newMember("key_prefix", had, want)}})
+	c.ofAccount = []Change{{Action: "update", Kind: "account", Name: c.file.name, Members: []Member{newMember("key_prefix", had, want)}}}
 	return nil
 }
 
-// preview runs all steps on the snapshot, and keeps the steps with a change.
-func (c *comparison) preview(ctx context.Context, problems *Problems) error {
-	err := c.svc.Preview(ctx, c.account.ID, c.digests(), c.snapshot, func(b *core.Batch) error {
-		r := c.match.run(b)
-		for _, s := range c.match.steps() {
-			change, err := s.do(r)
-			if err != nil {
-				if err = problems.refuse(s.at, err); err != nil {
-					return err
-				}
-				continue
-			}
-			if change != nil {
-				c.steps = append(c.steps, s)
-				c.changes = append(c.changes, *change)
-			}
-		}
-		return nil
-	})
-	return problems.refuse(c.file.position, err)
+// preview runs all steps in a transaction that stores nothing.
+func (c *comparison) preview(ctx context.Context) error {
+	c.earlier = *c.problems
+	err := c.svc.Preview(ctx, c.account.ID, c.digests(), c.do)
+	c.made = nil // not stored
+	return c.problems.refuse(c.file.position, err)
 }
 
-// store stores the changes. It works them out again when another request has changed the account, and returns the
-// comparison that was stored.
-func (c *comparison) store(ctx context.Context, o Options) (*comparison, error) {
-	for attempt := 1; ; attempt++ {
-		err := c.storeOnce(ctx)
-		if !errors.Is(err, errStale) || attempt == maxAttempts {
-			return c, err
-		}
-		problems := &Problems{}
-		if c, err = compare(ctx, c.svc, c.file, o, problems); err != nil {
-			return c, err
-		}
-		if err := problems.err(); err != nil {
-			return c, err
+// do runs all steps, and notes the changes, the new keys and the problems. A transaction may call it more than once.
+func (c *comparison) do(b *service.Transaction) error {
+	*c.problems, c.changes, c.made = c.earlier, slices.Clone(c.ofAccount), nil
+	c.Transaction, c.planIDs, c.userIDs = b, map[string]string{}, map[*user]int64{}
+	for name, p := range c.planNamed {
+		if p != nil {
+			c.planIDs[name] = p.ID
 		}
 	}
+	for u, found := range c.userOf {
+		c.userIDs[u] = found.ID
+	}
+	for _, s := range c.steps() {
+		change, err := s.do()
+		if err == nil && change != nil {
+			c.changes = append(c.changes, *change)
+		}
+		if err := c.problems.refuse(s.at, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (c *comparison) storeOnce(ctx context.Context) error {
+// store stores the changes. It is errStale if another request has changed the account.
+func (c *comparison) store(ctx context.Context) error {
+	if err := c.problems.err(); err != nil {
+		return err
+	}
 	if c.prefix != nil { // first: the new keys have the prefix
 		if _, err := c.svc.UpdateAccount(ctx, c.account.ID, core.AccountPatch{KeyPrefix: c.prefix}); err != nil {
 			return err
 		}
 	}
-	if len(c.steps) == 0 {
+	n := len(c.changes) - len(c.ofAccount)
+	if n == 0 {
 		return nil
 	}
-	err := c.svc.Batch(ctx, c.account.ID, c.digests(), func(b *core.Batch) error {
-		r := c.match.run(b)
-		for _, s := range c.steps {
-			if _, err := s.do(r); err != nil {
-				return err
-			}
-		}
-		c.made = r.made
-		return nil
-	})
+	err := c.svc.Transact(ctx, c.account.ID, c.digests(), func(b *service.Transaction) error { return cmp.Or(c.do(b), c.problems.err()) })
 	if errors.Is(err, core.ErrTooLarge) {
 		_, numbers, _ := strings.Cut(err.Error(), core.ErrTooLarge.Error()+": ")
-		return fmt.Errorf("%d changes are too many for one transaction of this store: %s. No change of a plan, user or key was stored. Split the file", len(c.steps), numbers)
+		return fmt.Errorf("%d changes are too many for one transaction of this store: %s. No change of a plan, user or key was stored. Split the file", n, numbers)
 	}
 	return err
 }

@@ -7,38 +7,40 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // steps returns the steps that make the account equal to the file. Keys and users are deleted before others are created,
 // and plans when nothing has them. A user loses its plan after its keys have got their own.
-func (m *match) steps() (steps []*step) {
-	if m.prune {
-		steps = m.deletions()
+func (c *comparison) steps() (steps []*step) {
+	if c.prune {
+		steps = c.deletions()
 	}
-	for _, p := range m.c.file.plans {
-		steps = append(steps, m.planStep(p))
+	for _, p := range c.file.plans {
+		steps = append(steps, c.planStep(p))
 	}
-	for _, u := range m.ordered() {
-		of := []*step{m.userStep(u)}
+	for _, u := range c.ordered() {
+		of := []*step{c.userStep(u)}
 		for _, k := range u.keys {
-			of = append(of, m.keyStep(u, k))
+			of = append(of, c.keyStep(u, k))
 		}
-		if m.users[u] != nil && u.plan.Set && u.plan.Value == nil {
+		if c.userOf[u] != nil && u.plan.Set && u.plan.Value == nil {
 			of = append(of[1:], of[0])
 		}
 		steps = append(steps, of...)
 	}
-	if !m.prune || !m.c.file.hasPlans {
+	if !c.prune || !c.file.hasPlans {
 		return steps
 	}
-	for _, p := range m.c.snapshot.plans {
-		if !m.matched[p.ID] {
-			steps = append(steps, m.deletion(Change{Kind: "plan", Name: p.Name}, func(r *run) error {
-				if err := stillAs(r.Plan, p.ID, p, planTime); err != nil {
+	for _, p := range c.current.plans {
+		if !c.matched[p.ID] {
+			steps = append(steps, deletion(Change{Kind: "plan", Name: p.Name}, func() error {
+				if err := stillAs(c.Plan, p.ID, p, planTime); err != nil {
 					return err
 				}
-				return r.DeletePlan(p.ID)
+				return c.DeletePlan(p.ID)
 			}))
 		}
 	}
@@ -49,44 +51,44 @@ func (m *match) steps() (steps []*step) {
 const maxDeletions = 50_000
 
 // deletions returns the steps that delete the users and keys that are not in the file. It adds a problem if they are more than maxDeletions.
-func (m *match) deletions() (steps []*step) {
+func (c *comparison) deletions() (steps []*step) {
 	var largest *core.User // the deleted user with the most keys
 	most := 0              // the number of its keys
 	deleteKeys := func(u *core.User) int {
 		before := len(steps)
-		for _, k := range m.c.snapshot.keys[u.ID] {
-			if m.matched[k.ID] {
+		for _, k := range c.current.keys[u.ID] {
+			if c.matched[k.ID] {
 				continue
 			}
-			steps = append(steps, m.deletion(Change{Kind: "key", Name: k.Name, User: u.Name}, func(r *run) error {
-				if err := stillAs(r.Key, k.ID, k, keyTime); err != nil {
+			steps = append(steps, deletion(Change{Kind: "key", Name: k.Name, User: u.Name}, func() error {
+				if err := stillAs(c.Key, k.ID, k, keyTime); err != nil {
 					return err
 				}
-				return r.DeleteKey(k.ID)
+				return c.DeleteKey(k.ID)
 			}))
 		}
 		return len(steps) - before
 	}
-	for _, u := range m.c.file.users {
-		if found := m.users[u]; found != nil && u.hasKeys {
+	for _, u := range c.file.users {
+		if found := c.userOf[u]; found != nil && u.hasKeys {
 			deleteKeys(found)
 		}
 	}
-	for _, u := range m.c.snapshot.users {
-		if !m.c.file.hasUsers || m.claimed[u.ID] != nil {
+	for _, u := range c.current.users {
+		if !c.file.hasUsers || c.claimed[u] != nil {
 			continue
 		}
 		if n := deleteKeys(u); n > most {
 			largest, most = u, n
 		}
-		steps = append(steps, m.deletion(Change{Kind: "user", Name: u.Name, Email: u.Email}, func(r *run) error {
-			if err := stillAs(r.User, u.ID, u, userTime); err != nil {
+		steps = append(steps, deletion(Change{Kind: "user", Name: u.Name, Email: u.Email}, func() error {
+			if err := stillAs(c.User, u.ID, u, userTime); err != nil {
 				return err
 			}
-			if err := r.sameKeys(u.ID); err != nil {
+			if err := c.sameKeys(u.ID); err != nil {
 				return err
 			}
-			return r.DeleteUser(u.ID)
+			return c.DeleteUser(u.ID)
 		}))
 	}
 	if len(steps) > maxDeletions {
@@ -94,42 +96,45 @@ func (m *match) deletions() (steps []*step) {
 		if most > 1 {
 			text += fmt.Sprintf(", such as the user %q with %d keys: DELETE /functions/v1/users/%d", largest.Name, most, largest.ID)
 		}
-		m.problems.add(0, "", text)
+		c.problems.add(0, "", text)
 	}
 	return steps
 }
 
-func (m *match) deletion(c Change, do func(*run) error) *step {
-	c.Action = "delete"
-	return &step{position{path: fmt.Sprintf("%s %q", c.Kind, c.Name)}, func(r *run) (*Change, error) { return &c, do(r) }}
+func deletion(change Change, do func() error) *step {
+	change.Action = "delete"
+	return &step{position{path: fmt.Sprintf("%s %q", change.Kind, change.Name)}, func() (*Change, error) { return &change, do() }}
 }
 
-func (m *match) planStep(p *plan) *step {
-	was := m.plans[p.name]
-	return &step{p.position, func(r *run) (*Change, error) {
-		c := &Change{Action: "create", Kind: "plan", Name: p.name}
+func (c *comparison) planStep(p *plan) *step {
+	was := c.planNamed[p.name]
+	return &step{p.position, func() (*Change, error) {
+		change := &Change{Action: "create", Kind: "plan", Name: p.name}
 		if was == nil {
-			if _, n, err := r.Before().Plans(core.Page{Number: 1, Size: 1}); err != nil || n != len(m.c.snapshot.plans) {
+			if _, n, err := c.Before().Plans(core.Page{Number: 1, Size: 1}); err != nil || n != len(c.current.plans) {
 				return nil, cmp.Or(err, errStale)
 			}
-			pl, err := r.CreatePlan(p.patch)
+			pl, err := c.CreatePlan(p.patch)
 			if err != nil {
 				for _, missing := range p.patch.Missing() { // err is the first
-					_ = m.problems.refuse(p.position, missing)
+					_ = c.problems.refuse(p.position, missing)
 				}
 				return nil, err
 			}
-			r.planIDs[p.name], r.named[pl.ID] = pl.ID, pl.Name
-			return c, nil
+			c.planIDs[p.name], c.planNames[pl.ID] = pl.ID, pl.Name
+			return change, nil
 		}
-		if err := stillAs(r.Plan, was.ID, was, planTime); err != nil {
+		if !core.PlanMembers.Changes(p.patch, was) {
+			return nil, nil
+		}
+		if err := stillAs(c.Plan, was.ID, was, planTime); err != nil {
 			return nil, err
 		}
-		pl, err := r.UpdatePlan(was.ID, p.patch)
+		pl, err := c.UpdatePlan(was.ID, p.patch)
 		if err != nil {
 			return nil, err
 		}
-		return c.update(differences(&core.PlanMembers, was, pl, nil)), nil
+		return change.update(differences(&core.PlanMembers, was, pl, nil)), nil
 	}}
 }
 
@@ -142,118 +147,129 @@ func (c *Change) update(members []Member) *Change {
 	return c
 }
 
-func (m *match) userStep(u *user) *step {
-	was := m.users[u]
-	return &step{u.position, func(r *run) (*Change, error) {
+func (c *comparison) userStep(u *user) *step {
+	was := c.userOf[u]
+	return &step{u.position, func() (*Change, error) {
 		patch, known := u.patch, false
-		if patch.PlanID, known = r.planID(u.plan); !known {
+		if patch.PlanID, known = c.planID(u.plan); !known {
 			return nil, nil // in a preview, the problem of the plan is known
 		}
 		if was == nil {
-			if n, err := r.Before().CountUsers(core.UserFilter{}); err != nil || n != m.c.snapshot.allUsers {
+			if n, err := c.Before().CountUsers(core.UserFilter{}); err != nil || n != c.current.allUsers {
 				return nil, cmp.Or(err, errStale)
 			}
-			made, err := r.CreateUser(patch)
+			made, err := c.CreateUser(patch)
 			if err != nil {
 				return nil, err
 			}
-			r.userIDs[u] = made.ID
+			c.userIDs[u] = made.ID
 			return &Change{Action: "create", Kind: "user", Name: made.Name, Email: made.Email}, nil
 		}
-		if err := stillAs(r.User, was.ID, was, userTime); err != nil {
+		if patch.Metadata = changed(patch.Metadata, was.Metadata); !core.UserMembers.Changes(patch, was) {
+			return nil, nil
+		}
+		if err := stillAs(c.User, was.ID, was, userTime); err != nil {
 			return nil, err
 		}
-		patch.Metadata = changed(patch.Metadata, was.Metadata)
-		after, err := r.UpdateUser(was.ID, patch)
+		after, err := c.UpdateUser(was.ID, patch)
 		if err != nil {
 			return nil, err
 		}
-		c := &Change{Kind: "user", Name: was.Name, Email: was.Email}
-		return c.update(differences(&core.UserMembers, was, after, r.planName)), nil
+		change := &Change{Kind: "user", Name: was.Name, Email: was.Email}
+		return change.update(differences(&core.UserMembers, was, after, c.planName)), nil
 	}}
 }
 
-func (m *match) keyStep(u *user, k *key) *step {
-	was := m.keys[k]
-	return &step{k.position, func(r *run) (*Change, error) {
+func (c *comparison) keyStep(u *user, k *key) *step {
+	was := c.keyOf[k]
+	return &step{k.position, func() (*Change, error) {
 		patch, known := k.patch, false
-		patch.PlanID, known = r.planID(k.plan)
-		id, made := r.userIDs[u]
+		patch.PlanID, known = c.planID(k.plan)
+		id, made := c.userIDs[u]
 		if !known || !made {
 			return nil, nil // in a preview, the problem of the plan or of the user is known
 		}
-		c := &Change{Action: "create", Kind: "key", Name: k.name, User: m.userName(u)}
+		change := &Change{Action: "create", Kind: "key", Name: k.name, User: c.userName(u)}
 		if was == nil {
 			patch.UserID = &id
-			return r.create(c, patch, m.users[u])
-		}
-		if err := stillAs(r.Key, was.ID, was, keyTime); err != nil {
-			return nil, err
+			return c.create(change, patch, c.userOf[u])
 		}
 		patch.Metadata = changed(patch.Metadata, was.Metadata)
-		after, err := r.UpdateKey(was.ID, patch)
+		if !core.KeyMembers.Changes(patch, was) && (patch.Digest == nil || *patch.Digest == was.Digest) {
+			return nil, nil
+		}
+		if err := stillAs(c.Key, was.ID, was, keyTime); err != nil {
+			return nil, err
+		}
+		after, err := c.UpdateKey(was.ID, patch)
 		if err != nil {
 			return nil, err
 		}
-		list := differences(&core.KeyMembers, was, after, r.planName)
+		list := differences(&core.KeyMembers, was, after, c.planName)
 		if was.Digest != after.Digest {
 			list = append(list, newMember(digestMember, was.Hint, after.Hint))
 		}
-		return c.update(list), nil
+		return change.update(list), nil
 	}}
 }
 
 // userName returns the name that the user of an entry has afterwards.
-func (m *match) userName(u *user) string {
+func (c *comparison) userName(u *user) string {
 	if u.patch.Name != nil {
 		return *u.patch.Name
 	}
-	return m.users[u].Name // a new user has a name
+	return c.userOf[u].Name // a new user has a name
 }
 
 // create creates a key. u is its user, nil if the user is new.
-func (r *run) create(c *Change, patch core.KeyPatch, u *core.User) (*Change, error) {
+func (c *comparison) create(change *Change, patch core.KeyPatch, u *core.User) (*Change, error) {
 	if u != nil {
-		if err := r.sameKeys(u.ID); err != nil {
+		if err := c.sameKeys(u.ID); err != nil {
 			return nil, err
 		}
 	}
-	k, secret, err := r.CreateKey(patch)
+	k, secret, err := c.CreateKey(patch)
 	if err != nil {
 		return nil, err
 	}
 	if secret != "" {
-		r.made = append(r.made, NewKey{k.ID, k.Name, c.User, k.UserID, secret})
+		c.made = append(c.made, NewKey{k.ID, k.Name, change.User, k.UserID, secret})
 	}
-	return c, nil
+	return change, nil
 }
 
 // sameKeys returns errStale unless a user has as many keys as it had when the account was read.
-func (r *run) sameKeys(user int64) error {
-	n, err := r.Before().CountKeys(core.KeyFilter{UserID: user})
-	if err != nil || n != len(r.c.snapshot.keys[user]) {
+func (c *comparison) sameKeys(user int64) error {
+	n, err := c.Before().CountKeys(core.KeyFilter{UserID: user})
+	if err != nil || n != len(c.current.keys[user]) {
 		return cmp.Or(err, errStale)
 	}
 	return nil
 }
 
 // planID returns the plan with a name in the file, and false if it could not be created.
-func (r *run) planID(plan core.Optional[string]) (core.Optional[string], bool) {
+func (c *comparison) planID(plan core.Optional[string]) (core.Optional[string], bool) {
 	if plan.Value == nil {
 		return plan, true
 	}
-	id, ok := r.planIDs[strings.TrimSpace(*plan.Value)]
+	id, ok := c.planIDs[strings.TrimSpace(*plan.Value)]
 	return core.Some(id), ok
 }
 
-func (r *run) planName(id string) string { return r.named[id] }
+func (c *comparison) planName(id string) string { return c.planNames[id] }
 
-// changed returns the metadata of the file, unset if the stored metadata has the same members.
+// changed returns the metadata of the file, unset if the stored metadata has the same members in another order. Numbers keep their digits.
 func changed(want core.Optional[json.RawMessage], had json.RawMessage) core.Optional[json.RawMessage] {
 	if want.Value == nil || had == nil {
 		return want
 	}
-	if bytes.Equal(sorted(*want.Value), sorted(had)) {
+	is, was := jsontext.Value(bytes.Clone(*want.Value)), jsontext.Value(bytes.Clone(had))
+	for _, v := range []*jsontext.Value{&is, &was} {
+		if v.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
+			return want // core refuses it
+		}
+	}
+	if bytes.Equal(is, was) {
 		return core.Optional[json.RawMessage]{}
 	}
 	return want

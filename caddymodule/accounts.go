@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // provisionAccounts replaces the placeholders in the accounts.
@@ -25,7 +26,7 @@ func (a *App) provisionAccounts() (err error) {
 		if acc.Key, err = repl.ReplaceOrErr(acc.Key, true, true); err != nil {
 			return fmt.Errorf("key of account %q: %w", acc.Name, err)
 		}
-		if acc.Key = strings.TrimSpace(acc.Key); !core.WellFormedOwnerSecret(acc.Key) {
+		if acc.Key = strings.TrimSpace(acc.Key); !secrets.WellFormedOwnerSecret(acc.Key) {
 			return fmt.Errorf("key of account %q: an owner's key is lk_ and 29 letters or digits", acc.Name)
 		}
 		if keys[acc.Key] {

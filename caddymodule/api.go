@@ -10,7 +10,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 func init() { caddy.RegisterModule(new(API)) }
@@ -51,7 +51,7 @@ func (a *API) Provision(ctx caddy.Context) error {
 // serve creates the servers of the REST API and the dashboard.
 func (a *API) serve(app *App, log *slog.Logger) {
 	a.app = app
-	service := func() *core.Service {
+	service := func() *service.Service {
 		s, _ := app.service()
 		return s
 	}

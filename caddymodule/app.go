@@ -44,6 +44,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
 
@@ -123,9 +125,6 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 // beside a running server. It acquires a store that is open already, so a reload never makes
 // requests wait.
 func (a *App) Provision(ctx caddy.Context) error {
-	if a.StoreRaw == nil {
-		a.StoreRaw = json.RawMessage(`{"module": "badger"}`)
-	}
 	a.ctx, a.log = ctx, ctx.Logger()
 	a.ready = make(chan struct{})
 	a.markReady = sync.OnceFunc(func() { close(a.ready) })
@@ -260,7 +259,7 @@ func (a *App) ensure(l *live, acc Account) error {
 		return err
 	case errors.Is(err, core.ErrOwnerKeyRevoked):
 		a.log.Error("the configured owner's key is revoked: configure another one",
-			zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
+			zap.String("account", acc.Name), zap.String("key", secrets.HintOf(acc.Key)))
 	case err != nil:
 		a.log.Error("the configured account was not created or changed: reload the config once the error is fixed", zap.String("account", acc.Name), zap.Error(err))
 	}
@@ -311,7 +310,7 @@ func (a *App) Cleanup() error {
 }
 
 // service returns the service, or [core.ErrUnavailable] until the store is open.
-func (a *App) service() (*core.Service, error) {
+func (a *App) service() (*service.Service, error) {
 	l := a.live.Load()
 	if l == nil {
 		return nil, core.Unavailable(errNotOpen)
@@ -333,15 +332,14 @@ const startWait = 2 * time.Second
 // await returns the service once the config has started, and waits up to startWait for that.
 // Caddy starts apps in random order, so requests may arrive before the store is open and the
 // configured accounts exist. await returns at once when the config fails.
-func (a *App) await(ctx context.Context) (*core.Service, error) {
+func (a *App) await(ctx context.Context) (*service.Service, error) {
 	select {
 	case <-a.ready:
 	default:
-		ctx, cancel := context.WithTimeout(ctx, startWait)
-		defer cancel()
 		select {
 		case <-a.ready:
 		case <-ctx.Done():
+		case <-time.After(startWait):
 		}
 	}
 	return a.service()

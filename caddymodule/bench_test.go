@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
@@ -21,8 +22,8 @@ import (
 // benchGateway returns a gateway with a store that does not count, and a key.
 func benchGateway(b *testing.B) (*Gateway, string) {
 	l := &live{store: storetest.Uncounted(memstore.New())}
-	l.service = core.NewService(l.store, core.Config{OnDecision: l.observe})
-	l.names = newAccountNames(l.service)
+	l.service = service.New(l.store, service.Config{OnDecision: l.observe})
+	l.names = &accountNames{service: l.service}
 	app := &App{ready: make(chan struct{})}
 	close(app.ready)
 	app.live.Store(l)

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -9,126 +10,81 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
-//
-//	limitkeeper_api [<matcher>] {
-//		dashboard off|on
-//	}
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]. docs/caddyfile.md describes the words.
 func (a *API) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
 	if d.NextArg() {
 		return d.ArgErr()
 	}
 	return words{parse: map[string]parser{
-		"dashboard": func(d *caddyfile.Dispenser) error {
-			var s string
-			err := oneOf(&s, "off", "on")(d)
-			a.Dashboard = new(s == "on")
-			return err
-		},
+		"dashboard": one(func(_, arg string) error {
+			if arg != "off" && arg != "on" {
+				return fmt.Errorf("dashboard: want off or on, got %q", arg)
+			}
+			a.Dashboard = new(arg == "on")
+			return nil
+		}),
 	}}.block(d, apiDirective)
 }
 
-// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
-//
-//	limitkeeper [<matcher>] {
-//		account <name>
-//		key header <name> | bearer | query <name> | cookie <name>
-//		keep_key
-//		cost [<meter>] <n|placeholder>
-//		request_id header <name>
-//		on_store_error deny|allow
-//		observe
-//		errors
-//		headers all|x-ratelimit|ietf|none
-//	}
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]. docs/caddyfile.md describes the words.
 func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	flag := func(b *bool) parser {
-		return func(d *caddyfile.Dispenser) error {
-			*b = true
-			return noArgs(d)
-		}
-	}
 	return words{
 		parse: map[string]parser{
 			"account":        text(&g.Account),
-			"key":            g.unmarshalKey,
+			"key":            args(g.unmarshalKey),
 			"keep_key":       flag(&g.KeepKey),
-			"cost":           g.unmarshalCost,
-			"request_id":     g.unmarshalRequestID,
-			"on_store_error": oneOf(&g.OnStoreError, onStoreErrorDeny, onStoreErrorAllow),
+			"cost":           args(g.unmarshalCost),
+			"request_id":     args(g.unmarshalRequestID),
+			"on_store_error": text(&g.OnStoreError),
 			"observe":        flag(&g.Observe),
 			"errors":         flag(&g.Errors),
-			"headers":        oneOf(&g.Headers, "all", "x-ratelimit", "ietf", "none"),
+			"headers":        text(&g.Headers),
 		},
 		repeatable: map[string]bool{"key": true, "cost": true},
+		check:      g.check,
 	}.block(d, "the directive "+appName)
 }
 
-func (g *Gateway) unmarshalKey(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
+func (g *Gateway) unmarshalKey(_ string, args []string) error {
 	if len(args) == 0 || len(args) > 2 {
-		return d.Errf("key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got %d words", len(args))
+		return fmt.Errorf("key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got %d words", len(args))
 	}
-	s := KeySource{In: args[0]}
-	if len(args) == 2 {
-		s.Name = args[1]
-	}
-	if err := s.check(); err != nil {
-		return d.WrapErr(err)
-	}
-	for _, have := range g.Keys {
-		if have.normal() == s.normal() {
-			return d.Errf("key %s is given twice", strings.Join(args, " "))
-		}
-	}
-	g.Keys = append(g.Keys, s)
-	return noBlock(d)
+	g.Keys = append(g.Keys, KeySource{In: args[0], Name: strings.Join(args[1:], "")})
+	return nil
 }
 
 // unmarshalCost parses "cost <n>" and "cost <meter> <n>", which may stand once for each meter.
-func (g *Gateway) unmarshalCost(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
+func (g *Gateway) unmarshalCost(_ string, args []string) error {
 	if len(args) == 1 {
 		args = []string{core.MeterRequests, args[0]}
 	}
 	if len(args) != 2 {
-		return d.ArgErr()
+		return errCount
 	}
-	meter, text := args[0], args[1]
-	if _, err := newCostOption(meter, text); err != nil {
-		return d.WrapErr(err)
-	}
+	meter, cost := args[0], caddyhttp.WeakString(args[1])
 	_, twice := g.Costs[meter]
 	switch {
 	case twice, meter == core.MeterRequests && g.Cost != "":
-		return d.Errf("the cost of %s is given twice", meter)
+		return fmt.Errorf("the cost of %s is given twice", meter)
 	case meter == core.MeterRequests:
-		g.Cost = caddyhttp.WeakString(text)
+		g.Cost = cost
+	case g.Costs == nil:
+		g.Costs = map[string]caddyhttp.WeakString{meter: cost}
 	default:
-		if g.Costs == nil {
-			g.Costs = map[string]caddyhttp.WeakString{}
-		}
-		g.Costs[meter] = caddyhttp.WeakString(text)
+		g.Costs[meter] = cost
 	}
-	return noBlock(d)
+	return nil
 }
 
-func (g *Gateway) unmarshalRequestID(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
+func (g *Gateway) unmarshalRequestID(_ string, args []string) error {
 	if len(args) == 0 || len(args) > 2 {
-		return d.ArgErr()
+		return errCount
 	}
-	g.RequestID = &RequestIDSource{In: args[0]}
-	if len(args) == 2 {
-		g.RequestID.Name = args[1]
-	}
-	if err := g.RequestID.check(); err != nil {
-		return d.WrapErr(err)
-	}
-	return noBlock(d)
+	g.RequestID = &RequestIDSource{In: args[0], Name: strings.Join(args[1:], "")}
+	return nil
 }

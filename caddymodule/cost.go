@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -21,16 +22,15 @@ type costOption struct {
 }
 
 // provisionCost parses the costs.
-func (g *Gateway) provisionCost() (err error) {
-	if g.cost, err = newCostOption(core.MeterRequests, string(g.Cost)); err != nil {
-		return err
+func (g *Gateway) provisionCost() error {
+	if _, twice := g.Costs[core.MeterRequests]; twice {
+		return errors.New("costs: the cost of requests is the option cost")
 	}
+	all := map[string]caddyhttp.WeakString{core.MeterRequests: g.Cost}
+	maps.Copy(all, g.Costs)
 	g.costs = nil
-	for _, meter := range slices.Sorted(maps.Keys(g.Costs)) {
-		if meter == core.MeterRequests {
-			return errors.New("costs: the cost of requests is the option cost")
-		}
-		c, err := newCostOption(meter, string(g.Costs[meter]))
+	for _, meter := range slices.Sorted(maps.Keys(all)) {
+		c, err := newCostOption(meter, string(all[meter]))
 		if err != nil {
 			return err
 		}

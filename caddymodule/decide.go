@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // evaluate decides on a request with the key value secret, and counts it if it is allowed. It sets
@@ -22,7 +24,7 @@ func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[strin
 	}
 	if v.err = g.decide(ctx, r, repl, vars, secret, v); v.err == nil {
 		v.outcome = string(v.decision.Outcome)
-		v.ownerKey = v.decision.Outcome == core.Malformed && core.WellFormedOwnerSecret(secret)
+		v.ownerKey = v.decision.Outcome == service.Malformed && secrets.WellFormedOwnerSecret(secret)
 		return
 	}
 	metrics.failed(v.err)
@@ -42,7 +44,7 @@ func (g *Gateway) logFault(v *requestState) {
 		return
 	}
 	if c := g.log.Check(zapcore.ErrorLevel, "no decision on a request"); c != nil {
-		c.Write(zap.String("account", g.Account), zap.String("error", core.MaskSecrets(v.err.Error())), zap.Int64("suppressed", suppressed))
+		c.Write(zap.String("account", g.Account), zap.String("error", secrets.MaskSecrets(v.err.Error())), zap.Int64("suppressed", suppressed))
 	}
 }
 
@@ -55,7 +57,7 @@ func (g *Gateway) logRefusal(v *requestState) {
 	fields := []zap.Field{zap.String("account", v.account), zap.String("outcome", v.outcome)}
 	d := &v.decision
 	if d.Plan != nil {
-		fields = append(fields, zap.String("plan", core.MaskSecrets(d.Plan.Name)), zap.Int64("limit", d.Limit.Max), zap.Int64("used", d.Usage.Used))
+		fields = append(fields, zap.String("plan", secrets.MaskSecrets(d.Plan.Name)), zap.Int64("limit", d.Limit.Max), zap.Int64("used", d.Usage.Used))
 	}
 	if d.Key != nil {
 		fields = append(fields, zap.Int64("user_id", d.Key.UserID), zap.String("key_id", d.Key.ID))
@@ -66,20 +68,20 @@ func (g *Gateway) logRefusal(v *requestState) {
 func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
 	q, invalid := g.coreRequest(r, repl, vars, secret)
 	v.cost = q.Cost
-	service, err := g.app.await(ctx)
+	svc, err := g.app.await(ctx)
 	if err != nil {
 		return err
 	}
-	account, err := g.accountID(ctx, service)
+	account, err := g.accountID(ctx, svc)
 	if err != nil {
 		return err
 	}
-	if v.decision, err = service.Validate(ctx, account, q); err != nil {
+	if v.decision, err = svc.Validate(ctx, account, q); err != nil {
 		return err
 	}
 	v.at = v.decision.At
 	if invalid != nil && v.decision.HasUsage() {
-		v.decision = core.Decision{}
+		v.decision = service.Decision{}
 		return invalid
 	}
 	return nil
@@ -87,21 +89,21 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 
 // coreRequest returns the request to decide on. If the cost or the request id is invalid it
 // returns the error, and a request with cost 0, so that decide can report a bad key first.
-func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (core.Request, error) {
-	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
+func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (service.Request, error) {
+	q := service.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	cost, err := g.cost.value(repl)
-	if err != nil {
-		return q, err
-	}
+	var cost int64
 	var costs []core.MeterCost
 	for i := range g.costs {
-		n, err := g.costs[i].value(repl)
-		if err != nil {
+		c := &g.costs[i]
+		n, err := c.value(repl)
+		switch {
+		case err != nil:
 			return q, err
-		}
-		if n > 0 {
-			costs = append(costs, core.MeterCost{Meter: g.costs[i].meter, Cost: n})
+		case c.meter == core.MeterRequests:
+			cost = n
+		case n > 0:
+			costs = append(costs, core.MeterCost{Meter: c.meter, Cost: n})
 		}
 	}
 	id, err := g.RequestID.find(r)
@@ -113,7 +115,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 }
 
 // accountID returns the id of the account, "" if it does not exist.
-func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error) {
+func (g *Gateway) accountID(ctx context.Context, s *service.Service) (string, error) {
 	if a := g.account.Load(); a != nil {
 		return a.ID, nil
 	}

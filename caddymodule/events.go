@@ -10,6 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // The events that the app emits to Caddy's app events.
@@ -58,7 +60,7 @@ func (m *emitter) emitOne(e event) {
 	defer func() {
 		if v := recover(); v != nil {
 			m.log.Error("a subscriber of an event panicked", zap.String("event", e.name),
-				zap.String("error", core.MaskSecrets(fmt.Sprint(v))), zap.Stack("stack"))
+				zap.String("error", secrets.MaskSecrets(fmt.Sprint(v))), zap.Stack("stack"))
 		}
 	}()
 	m.emit(e.name, e.data())
@@ -157,7 +159,7 @@ func (q *eventQueue) close() {
 }
 
 // keyDisabled queues the event for a key or user.
-func (l *live) keyDisabled(d core.KeyDisabled) {
+func (l *live) keyDisabled(d service.KeyDisabled) {
 	l.events.putOrDrop(event{eventKeyDisabled, func() map[string]any {
 		data := map[string]any{"account": l.names.name(d.Account), "key_id": nil, "user_id": d.UserID, "how": string(d.How)}
 		if d.KeyID != "" {

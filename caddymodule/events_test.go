@@ -24,6 +24,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -100,7 +101,7 @@ func wantEvents(t *testing.T, want ...string) {
 }
 
 // keyEvent is a key_disabled as a subscriber notes it. key is nil for a user.
-func keyEvent(name string, ten *caddytest.Tenant, key any, how core.DisabledHow) string {
+func keyEvent(name string, ten *caddytest.Tenant, key any, how service.DisabledHow) string {
 	return fmt.Sprint(name, " limitkeeper ", eventKeyDisabled, " ",
 		map[string]any{"account": "acme", "key_id": key, "user_id": ten.User.ID, "how": string(how)})
 }
@@ -127,24 +128,24 @@ func TestEvents(t *testing.T) {
 	put("/keys/"+ten.Key.ID, `{"status":"inactive"}`)
 	put("/keys/"+ten.Key.ID, `{"status":"inactive"}`)
 	put("/keys/"+ten.Key.ID, `{"status":"active"}`)
-	want := []string{keyEvent("on", ten, ten.Key.ID, core.HowInactive)}
+	want := []string{keyEvent("on", ten, ten.Key.ID, service.HowInactive)}
 	wantEvents(t, want...)
 
 	_, err := s.Service().UpdateUser(t.Context(), ten.Account, ten.User.ID, core.UserPatch{Disabled: new(true)})
 	s.Must(err)
-	want = append(want, keyEvent("on", ten, nil, core.HowUserDisabled))
+	want = append(want, keyEvent("on", ten, nil, service.HowUserDisabled))
 	wantEvents(t, want...)
 	_, err = s.Service().UpdateUser(t.Context(), ten.Account, ten.User.ID, core.UserPatch{Disabled: new(false)})
 	s.Must(err)
 	s.Must(s.Service().DeleteKey(t.Context(), ten.Account, ten.Key.ID))
-	want = append(want, keyEvent("on", ten, ten.Key.ID, core.HowDeleted))
+	want = append(want, keyEvent("on", ten, ten.Key.ID, service.HowDeleted))
 	wantEvents(t, want...)
 
 	file, err := apply.Parse([]byte("account: acme\nusers: []\n"))
 	s.Must(err)
 	_, err = apply.Run(t.Context(), s.Service(), file, apply.Options{Prune: true})
 	s.Must(err)
-	want = append(want, keyEvent("on", ten, nil, core.HowUserDeleted))
+	want = append(want, keyEvent("on", ten, nil, service.HowUserDeleted))
 	wantEvents(t, want...)
 
 	s.Must(os.RemoveAll(filepath.Join(s.Dir, "data")))
@@ -169,7 +170,7 @@ func TestEventsOfReload(t *testing.T) {
 	ten := s.Tenant("acme", 100)
 	_, err := s.Service().UpdateKey(t.Context(), ten.Account, ten.Key.ID, core.KeyPatch{Status: new("inactive")})
 	s.Must(err)
-	wantEvents(t, storeEvent("after", ""), keyEvent("after", ten, ten.Key.ID, core.HowInactive))
+	wantEvents(t, storeEvent("after", ""), keyEvent("after", ten, ten.Key.ID, service.HowInactive))
 }
 
 // unsteady is a store that is unavailable while it says so.
@@ -190,7 +191,7 @@ func (u *unsteady) Health(context.Context) error {
 func TestEventsOfState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &unsteady{Store: memstore.New()}
-		l := &live{service: core.NewService(store, core.Config{}), events: newEventQueue()}
+		l := &live{service: service.New(store, service.Config{}), events: newEventQueue()}
 		defer l.events.use(nil)
 		emitted, hold := make(chan string, maxEvents), make(chan struct{})
 		m := &emitter{log: zap.NewNop(), emit: func(name string, data map[string]any) {
@@ -260,18 +261,18 @@ func TestEventsOfBatch(t *testing.T) {
 	s.Start("store memory batch"+subscribe(t, "on"), caddytest.Both("respond ok"))
 	ten, svc := s.Tenant("acme", 100), s.Service()
 	var want []string
-	batch := func(fn func(*core.Batch) error) { s.Must(svc.Batch(t.Context(), ten.Account, nil, fn)) }
+	batch := func(fn func(*service.Transaction) error) { s.Must(svc.Transact(t.Context(), ten.Account, nil, fn)) }
 	var ids []string
-	batch(func(b *core.Batch) error {
+	batch(func(b *service.Transaction) error {
 		for range keys {
 			k, _, err := b.CreateKey(core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
 			s.Must(err)
 			ids = append(ids, k.ID)
-			want = append(want, keyEvent("on", ten, k.ID, core.HowDeleted))
+			want = append(want, keyEvent("on", ten, k.ID, service.HowDeleted))
 		}
 		return nil
 	})
-	batch(func(b *core.Batch) error {
+	batch(func(b *service.Transaction) error {
 		for _, id := range ids {
 			s.Must(b.DeleteKey(id))
 		}
@@ -291,7 +292,7 @@ func TestEventsOfPanic(t *testing.T) {
 		k, _, err := s.Service().CreateKey(t.Context(), ten.Account, core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
 		s.Must(err)
 		s.Must(s.Service().DeleteKey(t.Context(), ten.Account, k.ID))
-		return keyEvent("panics", ten, k.ID, core.HowDeleted)
+		return keyEvent("panics", ten, k.ID, service.HowDeleted)
 	}
 	first := disable()
 	wantEvents(t, first)
@@ -313,7 +314,7 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 	release := make(chan struct{})
 	subscribed.hold["slow"] = release // no event has been emitted yet
 	var keys []string
-	s.Must(svc.Batch(t.Context(), ten.Account, nil, func(b *core.Batch) error {
+	s.Must(svc.Transact(t.Context(), ten.Account, nil, func(b *service.Transaction) error {
 		for range waiting {
 			k, _, err := b.CreateKey(core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
 			s.Must(err)
@@ -326,7 +327,7 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 		s.Must(err)
 	}
 	disable(ten.Key.ID)
-	wantEvents(t, keyEvent("slow", ten, ten.Key.ID, core.HowInactive)) // and the subscriber hangs
+	wantEvents(t, keyEvent("slow", ten, ten.Key.ID, service.HowInactive)) // and the subscriber hangs
 	for _, id := range keys {
 		disable(id)
 	}
@@ -335,7 +336,7 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 	s.Start(options, site)
 	want := make([]string, waiting)
 	for i := range want {
-		want[i] = keyEvent("next", ten, keys[i], core.HowInactive)
+		want[i] = keyEvent("next", ten, keys[i], service.HowInactive)
 	}
 	wantEvents(t, want...)
 	close(release)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
@@ -108,10 +111,8 @@ type Gateway struct {
 
 	app          *App
 	log          *zap.Logger
-	logsAreClean bool // each log has a [LogEncoder]
-	counters     gatewayCounters
-	cost         costOption
-	costs        []costOption                 // of the other meters, sorted by name
+	logsAreClean bool                         // each log has a [LogEncoder]
+	costs        []costOption                 // sorted by meter
 	vary         string                       // the value of Vary on answers of the next handler
 	headers      adminapi.RateLimitHeaders    // Headers, parsed
 	account      atomic.Pointer[core.Account] // nil until the account exists
@@ -141,8 +142,8 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if len(g.Keys) == 0 {
 		g.Keys = defaultKeySources()
 	}
-	if g.OnStoreError == "" {
-		g.OnStoreError = onStoreErrorDeny
+	if err := g.check(); err != nil {
+		return err
 	}
 	g.headers = headerFamilies[g.Headers]
 	fails := g.app.checkRoutes(ctx)
@@ -154,18 +155,18 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		g.Keys[i] = s.normal() // normalized once, not for each request
 	}
 	g.vary = varyOf(g.Keys)
-	return g.provisionCost()
+	return nil
 }
 
-// Validate implements [caddy.Validator].
-func (g *Gateway) Validate() error {
+// check returns an error for an invalid option, and parses the costs.
+func (g *Gateway) check() error {
 	seen := map[KeySource]bool{}
 	for _, s := range g.Keys {
 		if err := s.check(); err != nil {
 			return err
 		}
 		if seen[s.normal()] {
-			return fmt.Errorf("key source %s %s is named twice", s.In, s.Name)
+			return fmt.Errorf("key %s is given twice", strings.TrimSpace(s.In+" "+s.Name))
 		}
 		seen[s.normal()] = true
 	}
@@ -177,19 +178,19 @@ func (g *Gateway) Validate() error {
 			return err
 		}
 	}
-	if g.OnStoreError != onStoreErrorDeny && g.OnStoreError != onStoreErrorAllow {
+	if !slices.Contains([]string{"", onStoreErrorDeny, onStoreErrorAllow}, g.OnStoreError) {
 		return fmt.Errorf("on_store_error: want deny or allow, got %q", g.OnStoreError)
 	}
 	if _, ok := headerFamilies[g.Headers]; !ok {
-		return fmt.Errorf("headers: want all, x-ratelimit, ietf or none, got %q", g.Headers)
+		return fmt.Errorf("headers: want all or x-ratelimit or ietf or none, got %q", g.Headers)
 	}
 	if !utf8.ValidString(g.Account) {
 		return errors.New("account: the name is not valid UTF-8")
 	}
-	return nil
+	return g.provisionCost()
 }
 
-// The outcomes that the gateway adds to [core.Outcome].
+// The outcomes that the gateway adds to [service.Outcome].
 const (
 	outcomeRepeated    = "repeated"    // allowed, and counted by an earlier request; label of limitkeeper_decisions_total
 	outcomeMissing     = "missing"     // the request has no key
@@ -203,17 +204,14 @@ const (
 type requestState struct {
 	account  string
 	outcome  string
-	decision core.Decision // zero if there is no decision
-	err      error         // why there is no decision
-	cost     int64         // of the request, for its span
-	ownerKey bool          // the client sent an owner's key
-	at       time.Time     // when the decision was made
-	writer   headerWriter  // of the next handler
-	vary     string        // the value of Vary, "" for none
+	decision service.Decision // zero if there is no decision
+	err      error            // why there is no decision
+	cost     int64            // of the request, for its span
+	ownerKey bool             // the client sent an owner's key
+	at       time.Time        // when the decision was made
+	writer   headerWriter     // of the next handler
+	vary     string           // the value of Vary, "" for none
 	headers  adminapi.RateLimitHeaders
-
-	// The header values that writer adds. Arrays avoid an allocation for each slice.
-	varyValue, cacheValue [1]string
 }
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
@@ -230,7 +228,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if secret != "" {
 		g.evaluate(r, repl, vars, secret, v)
 	}
-	metrics.gateway(&g.counters, v, time.Since(start))
+	metrics.gateway(v, time.Since(start))
 	setPlaceholders(repl, vars, v)
 	if secret != "" && !g.KeepKey {
 		g.strip(r, repl, secret, v)
@@ -258,8 +256,8 @@ func (g *Gateway) answerFailure(w http.ResponseWriter, r *http.Request, err erro
 		status = failed.StatusCode
 	}
 	if status >= http.StatusInternalServerError {
-		g.log.Error("a handler has failed", zap.String("error", core.MaskSecrets(err.Error())), zap.Int("status", status), zap.Duration("duration", took),
-			zap.String("method", core.MaskSecrets(r.Method)), zap.String("host", core.MaskSecrets(r.Host)), zap.String("path", core.MaskSecrets(r.URL.Path)))
+		g.log.Error("a handler has failed", zap.String("error", secrets.MaskSecrets(err.Error())), zap.Int("status", status), zap.Duration("duration", took),
+			zap.String("method", secrets.MaskSecrets(r.Method)), zap.String("host", secrets.MaskSecrets(r.Host)), zap.String("path", secrets.MaskSecrets(r.URL.Path)))
 	}
 	w.WriteHeader(status)
 }
@@ -272,7 +270,7 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 	s := stripper{secret: secret, ours: form || v.decision.Key != nil, sources: g.Keys, gateway: g, ctx: ctx}
 	// An unknown key is no secret. The search for its copies would cost CPU time that anybody
 	// could cause.
-	s.masks = s.ours && (v.decision.Outcome != core.Unknown || g.passes(v))
+	s.masks = s.ours && (v.decision.Outcome != service.Unknown || g.passes(v))
 	if g.Observe && !s.ours {
 		s.secret = ""
 	}
@@ -283,10 +281,10 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 // hasKeyForm reports whether a value has the form of a key of the account. While the prefixes of the account are unknown, any
 // value with the characters of a key has it.
 func (g *Gateway) hasKeyForm(ctx context.Context, value string) bool {
-	if g == nil || strings.HasPrefix(value, core.DefaultKeyPrefix) {
-		return core.WellFormedUserSecret(value)
+	if g == nil || strings.HasPrefix(value, secrets.DefaultKeyPrefix) {
+		return secrets.WellFormedUserSecret(value)
 	}
-	if !core.HasKeyCharacters(value) {
+	if !secrets.HasKeyCharacters(value) {
 		return false
 	}
 	a := g.account.Load()
@@ -320,5 +318,4 @@ func endpoint(r *http.Request) string {
 // Interface guards.
 var (
 	_ caddy.Provisioner = (*Gateway)(nil)
-	_ caddy.Validator   = (*Gateway)(nil)
 )

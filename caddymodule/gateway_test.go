@@ -21,6 +21,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // Refusals have the status, the body and the headers of the wire contract (its last section). A
@@ -37,11 +38,11 @@ func TestGatewayRefusals(t *testing.T) {
 		return secret
 	}
 	inactive := newKey(core.KeyPatch{Status: new("inactive")})
-	expiring := newKey(core.KeyPatch{ExpiresAt: core.Some(time.Now().Add(time.Millisecond))})
+	expiring := newKey(core.KeyPatch{ExpiresAt: core.Some(time.Now().Add(time.Second))})
 	caddytest.Eventually(t, "the key to expire", func() bool {
-		d, err := svc.Validate(ctx, ten.Account, core.Request{Secret: expiring, Cost: 0})
+		d, err := svc.Validate(ctx, ten.Account, service.Request{Secret: expiring, Cost: 0})
 		s.Must(err)
-		return d.Outcome == core.Expired
+		return d.Outcome == service.Expired
 	})
 
 	for _, tc := range []struct {
@@ -316,7 +317,7 @@ func TestNotReady(t *testing.T) {
 	repl := caddy.NewReplacer()
 	app := &App{ready: make(chan struct{})}
 	close(app.ready) // the app has stopped waiting, but has no store
-	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: costOption{n: 1}, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
+	g := &Gateway{Account: "default", Keys: defaultKeySources(), costs: []costOption{{meter: core.MeterRequests, n: 1}}, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
 	passed := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		t.Error("the request was passed on")
 		return nil

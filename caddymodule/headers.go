@@ -11,6 +11,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
@@ -21,24 +22,14 @@ import (
 // would save no CPU time that can be measured. Informational (1xx) answers pass unchanged.
 type headerWriter struct {
 	caddyhttp.ResponseWriterWrapper
-	state  *requestState // holds this writer
-	header http.Header
-	added  bool
+	state *requestState // holds this writer
+	added bool
 }
 
 // wrap returns a writer for the next handler that adds the headers of the gateway.
 func (v *requestState) wrap(w http.ResponseWriter) *headerWriter {
-	v.writer = headerWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, state: v, header: w.Header()}
+	v.writer = headerWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, state: v}
 	return &v.writer
-}
-
-// Header implements [http.ResponseWriter]. Until the answer begins it returns the map without calling the writers below,
-// because a proxy calls Header for each field that it copies.
-func (w *headerWriter) Header() http.Header {
-	if w.added { // net/http has to see the call: it keeps a copy of the header that was sent
-		return w.ResponseWriterWrapper.Header()
-	}
-	return w.header
 }
 
 // add sets the headers of the gateway, once.
@@ -53,20 +44,13 @@ func (w *headerWriter) add() {
 
 // setCaching sets Vary and Cache-Control, so that no cache serves the answer of one caller to
 // another caller. Vary is appended to existing values. An answer to a request with a key is
-// private, unless the next handler set Cache-Control. Each response has its own slices, because an
-// outer handler may modify them.
+// private, unless the next handler set Cache-Control.
 func (v *requestState) setCaching(h http.Header) {
-	switch {
-	case v.vary == "":
-	case len(h["Vary"]) == 0:
-		v.varyValue[0] = v.vary
-		h["Vary"] = v.varyValue[:]
-	default:
+	if v.vary != "" {
 		h.Add("Vary", v.vary)
 	}
 	if v.outcome != outcomeMissing && len(h["Cache-Control"]) == 0 {
-		v.cacheValue[0] = "private"
-		h["Cache-Control"] = v.cacheValue[:]
+		h.Set("Cache-Control", "private")
 	}
 }
 
@@ -140,9 +124,9 @@ func (v *requestState) refusal() (int, *core.Error) {
 			return http.StatusBadRequest, e
 		}
 		return http.StatusInternalServerError, errInternal
-	case string(core.Disabled):
+	case string(service.Disabled):
 		return http.StatusForbidden, v.decision.Refusal()
-	case string(core.Denied), string(core.OverRate):
+	case string(service.Denied), string(service.OverRate):
 		return http.StatusTooManyRequests, v.decision.Refusal()
 	}
 	if v.ownerKey {
@@ -173,7 +157,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState
 	}
 	exchange.AnswerUnread(w, r)
 	if v.decision.HasUsage() {
-		adminapi.WriteValidation(w, status, &v.decision)
+		adminapi.WriteValidation(w, status, &v.decision, 0)
 	} else {
 		adminapi.WriteRefusal(w, status, e)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // healthSite is the directive of a site with a plain port for the probes of load balancers, as docs/api.md shows it.
@@ -21,7 +21,7 @@ const healthSite = "limitkeeper_api /functions/v1/health*\nrespond 404"
 // A site with a plain port has the health and nothing else: the rest of the REST API and the dashboard are not there, also
 // for a client behind a trusted proxy that says that it uses HTTPS.
 func TestHealthOnPlainPort(t *testing.T) {
-	s, owner := newServer(t), core.NewOwnerSecret()
+	s, owner := newServer(t), secrets.NewOwnerSecret()
 	s.Start("store memory a"+caddytest.AccountOption("acme", owner), healthSite)
 	for path, want := range map[string]int{
 		"/functions/v1/health": 200, "/functions/v1/health/ready": 200, "/functions/v1/health/live": 200,

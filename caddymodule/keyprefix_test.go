@@ -8,6 +8,8 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // ownPrefix returns the options of an app with the account default and a key prefix.
@@ -129,8 +131,8 @@ func TestGatewayAnyKeyForm(t *testing.T) {
 	}
 	_, err := s.Service().UpdateAccount(t.Context(), ten.Account, core.AccountPatch{AnyKeyForm: new(true)})
 	s.Must(err)
-	d := core.DigestOf(key)
-	s.Must(s.Service().Batch(t.Context(), ten.Account, []core.Digest{d}, func(b *core.Batch) error {
+	d := secrets.DigestOf(key)
+	s.Must(s.Service().Transact(t.Context(), ten.Account, []secrets.Digest{d}, func(b *service.Transaction) error {
 		ten.Key, _, err = b.CreateKey(core.KeyPatch{Name: new("imported"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID), Digest: &d})
 		return err
 	}))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // A config that fails because of another app changes nothing: it creates no account, does not reset the
@@ -40,7 +41,7 @@ func TestRejectedConfigChangesNothing(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	s.Must(err)
 	defer taken.Close()
-	rejected := s.rejected("store memory a\nservice_rate_limit off\nkey_cache 1"+caddytest.AccountOption("never", core.NewOwnerSecret()), site) +
+	rejected := s.rejected("store memory a\nservice_rate_limit off\nkey_cache 1"+caddytest.AccountOption("never", secrets.NewOwnerSecret()), site) +
 		"\nhttp://127.0.0.1:" + portOf(taken) + " {\nbind 127.0.0.1\nrespond ok\n}"
 	for range 20 { // apps are started in random order
 		if err := s.Load(rejected); err == nil || !strings.Contains(err.Error(), "in use") {
@@ -79,7 +80,7 @@ func init() { caddy.RegisterModule(slowApp{}) }
 // The first request finds the accounts of the config, even while other apps are starting.
 func TestFirstRequestFindsAccount(t *testing.T) {
 	for i := range 6 { // apps are started in random order
-		s, owner := newServer(t), core.NewOwnerSecret()
+		s, owner := newServer(t), secrets.NewOwnerSecret()
 		b, err := caddytest.Adapt(s.Config(fmt.Sprintf("store memory first%d", i)+caddytest.AccountOption("default", owner), caddytest.Both("respond ok")))
 		s.Must(err)
 		var config map[string]any
@@ -111,12 +112,12 @@ func TestFirstRequestFindsAccount(t *testing.T) {
 func TestAccountRejected(t *testing.T) {
 	s := newServer(t)
 	s.Start("store memory a", caddytest.Both("respond ok"))
-	ten, fresh := s.Tenant("default", 1), core.NewOwnerSecret()
+	ten, fresh := s.Tenant("default", 1), secrets.NewOwnerSecret()
 	for _, tc := range []struct{ name, accounts, want string }{
 		{"a key of another account", caddytest.AccountOption("new", fresh) + caddytest.AccountOption("thief", ten.Owner), `account "thief"`},
 		{"a key of another account for one that exists", caddytest.AccountOption("new", fresh) + caddytest.AccountOption("other", ten.Owner), `account "other"`},
 		{"a key that is named twice", caddytest.AccountOption("new", fresh) + caddytest.AccountOption("newer", fresh), `account "newer"`},
-		{"a name that none can have", caddytest.AccountOption("new", fresh) + caddytest.AccountOption(strings.Repeat("x", 256), core.NewOwnerSecret()), "255"},
+		{"a name that none can have", caddytest.AccountOption("new", fresh) + caddytest.AccountOption(strings.Repeat("x", 256), secrets.NewOwnerSecret()), "255"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if _, _, _, err := s.Service().CreateAccount(t.Context(), "other"); err != nil && !errors.Is(err, core.ErrAccountExists) {
@@ -143,7 +144,7 @@ func TestAccountRevoked(t *testing.T) {
 	s.Must(err)
 	_, err = s.Service().RevokeOwnerKey(t.Context(), ten.Account, k.ID)
 	s.Must(err)
-	s.Start("store memory a"+caddytest.AccountOption("default", ten.Owner)+caddytest.AccountOption("next", core.NewOwnerSecret()), caddytest.Both("respond ok"))
+	s.Start("store memory a"+caddytest.AccountOption("default", ten.Owner)+caddytest.AccountOption("next", secrets.NewOwnerSecret()), caddytest.Both("respond ok"))
 	s.WaitLog("the configured owner's key is revoked", 1)
 	if !s.Exists("next") {
 		t.Errorf("the account after the one with the revoked key was not made")
@@ -157,7 +158,7 @@ func TestAccountRevoked(t *testing.T) {
 // logged at any level.
 func TestAccountNamePlaceholder(t *testing.T) {
 	t.Setenv("LIMITKEEPER_TEST_NAME", " acme\n")
-	s, owner := newServer(t), core.NewOwnerSecret()
+	s, owner := newServer(t), secrets.NewOwnerSecret()
 	s.Start("store memory a"+caddytest.AccountOption("{env.LIMITKEEPER_TEST_NAME}", owner), caddytest.Both("respond ok"))
 	if !s.Exists("acme") || s.Exists("{env.LIMITKEEPER_TEST_NAME}") {
 		t.Errorf("the placeholder was not replaced")
@@ -167,7 +168,7 @@ func TestAccountNamePlaceholder(t *testing.T) {
 		t.Errorf("the owner's key is in the log")
 	}
 	for _, twice := range []string{"acme", "{env.LIMITKEEPER_TEST_NAME}"} {
-		err := s.Load(s.rejected("store memory a"+caddytest.AccountOption(`"acme "`, owner)+caddytest.AccountOption(twice, core.NewOwnerSecret()), ""))
+		err := s.Load(s.rejected("store memory a"+caddytest.AccountOption(`"acme "`, owner)+caddytest.AccountOption(twice, secrets.NewOwnerSecret()), ""))
 		if err == nil || !strings.Contains(err.Error(), "used twice") {
 			t.Errorf("%s: got %v, want that it is used twice", twice, err)
 		}
@@ -194,7 +195,7 @@ func newWaiting(t *testing.T, store string) *waiting {
 		return nil
 	})
 	api.serve(a, nil)
-	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: costOption{n: 1}, OnStoreError: onStoreErrorDeny, app: a, log: zap.NewNop()}
+	g := &Gateway{Account: "default", Keys: defaultKeySources(), costs: []costOption{{meter: core.MeterRequests, n: 1}}, OnStoreError: onStoreErrorDeny, app: a, log: zap.NewNop()}
 	handlers := map[string]func(http.ResponseWriter, *http.Request) error{}
 	for name, h := range map[string]caddyhttp.MiddlewareHandler{"gateway": g, "API": api} {
 		handlers[name] = func(w http.ResponseWriter, r *http.Request) error { return h.ServeHTTP(w, r, next) }

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -63,22 +62,6 @@ func (r *rawRoute) missesAPI() bool {
 // neverFail are handlers that do not fail with a status of 500 or more.
 var neverFail = []string{apiDirective, "encode", "headers", "map", "rewrite", "static_response", "subroute", "vars"}
 
-// mayFail reports whether a request with a key may reach a handler that can fail with a status of 500 or more, and that is not behind a
-// gateway.
-func mayFail(routes []rawRoute, guarded bool) bool {
-	for _, r := range routes {
-		inside := guarded
-		for _, h := range r.Handle {
-			if h.Errors != nil || !inside && h.Handler != appName && !slices.Contains(neverFail, h.Handler) || mayFail(h.Routes, inside) {
-				return true
-			}
-			inside = inside || h.Handler == appName
-		}
-		guarded = guarded || inside && r.takesAll()
-	}
-	return false
-}
-
 // rawRoutes returns routes, some of them loaded already: Caddy drops the config of a handler after loading it.
 func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
 	for _, r := range list {
@@ -115,8 +98,8 @@ func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
 	return routes
 }
 
-// checkRoutes warns of valid routes that probably do not do what their author meant, once for each server, and returns the result of
-// mayFail.
+// checkRoutes warns of valid routes that probably do not do what their author meant, once for each server. It reports whether a request
+// with a key may reach a handler that can fail with a status of 500 or more, and that is not behind a gateway.
 func (a *App) checkRoutes(ctx caddy.Context) (fails bool) {
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
@@ -125,11 +108,10 @@ func (a *App) checkRoutes(ctx caddy.Context) (fails bool) {
 	if known, checked := a.warned.Load(srv); checked {
 		return known.(bool)
 	}
-	routes := rawRoutes(srv.Routes)
-	linter{log: a.log}.walk(routes, reached{})
-	fails = mayFail(routes, false)
-	a.warned.Store(srv, fails) // Caddy loads handlers one after another
-	return fails
+	l := linter{log: a.log}
+	l.walk(rawRoutes(srv.Routes), reached{})
+	a.warned.Store(srv, l.mayFail) // Caddy loads handlers one after another
+	return l.mayFail
 }
 
 // reached describes the requests that reach a handler.
@@ -141,10 +123,13 @@ type reached struct {
 }
 
 // linter warns of the routes of a server.
-type linter struct{ log *zap.Logger }
+type linter struct {
+	log     *zap.Logger
+	mayFail bool // a handler that is not behind a gateway may fail
+}
 
 // walk warns of a list of routes, and returns the requests that reach the handler after the list.
-func (l linter) walk(routes []rawRoute, passed reached) reached {
+func (l *linter) walk(routes []rawRoute, passed reached) reached {
 	var before bool // passed.some in front of the group of r: of a group only one route runs
 	for i, r := range routes {
 		if r.Group == "" || i == 0 || r.Group != routes[i-1].Group {
@@ -166,6 +151,9 @@ func (l linter) walk(routes []rawRoute, passed reached) reached {
 			case h.Handler == "reverse_proxy" && inside.some && !inside.all:
 				l.log.Warn("limitkeeper guards some paths only: other paths reach the reverse_proxy behind it without a key. Put both into one handle block")
 			}
+			if h.Errors != nil || !inside.all && h.Handler != appName && !slices.Contains(neverFail, h.Handler) {
+				l.mayFail = true
+			}
 			inside = l.walk(h.Routes, inside)
 			inside.all = inside.all || h.Handler == appName
 			inside.answered = inside.answered || h.answers()
@@ -184,16 +172,13 @@ func (l linter) walk(routes []rawRoute, passed reached) reached {
 
 // warnOfAccount warns of a gateway without an account line, in a config that declares other accounts.
 func (g *Gateway) warnOfAccount() {
-	if len(g.app.Accounts) == 0 {
+	var names []string
+	for _, a := range g.app.Accounts {
+		names = append(names, strconv.Quote(a.Name))
+	}
+	if len(names) == 0 || slices.Contains(names, strconv.Quote(g.Account)) {
 		return
 	}
-	var names bytes.Buffer
-	for _, a := range g.app.Accounts {
-		if a.Name == g.Account {
-			return
-		}
-		names.WriteString(" " + strconv.Quote(a.Name))
-	}
 	g.log.Warn("the config declares accounts, and not that of this gateway: until it is created every key is unknown",
-		zap.String("account", g.Account), zap.String("declared", names.String()[1:]))
+		zap.String("account", g.Account), zap.String("declared", strings.Join(names, " ")))
 }

@@ -3,15 +3,15 @@ package caddymodule
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
@@ -40,9 +40,9 @@ type metricSet struct {
 	validate  prometheus.Histogram
 	errors    *prometheus.CounterVec
 
-	mu   sync.RWMutex
-	seen map[decisionLabels]prometheus.Counter // the series of decisions that exist, except other
-	sets map[string]int                        // number of series in seen, by account
+	seen sync.Map // of decisionLabels: the counters of the series of decisions that exist, except other
+	mu   sync.Mutex
+	sets map[string]int // number of series in seen, by account
 }
 
 // decisionLabels are the labels of a decision.
@@ -61,7 +61,6 @@ func newMetrics() *metricSet {
 			"How long POST /validate took to decide on a request, without reading its body and writing the answer.", decisionBuckets...),
 		errors: newCounterVec("store_errors_total",
 			"Requests at gateways and to the REST API that failed because of a fault of the store, by the kind of the fault.", "kind"),
-		seen: map[decisionLabels]prometheus.Counter{},
 		sets: map[string]int{},
 	}
 	for _, kind := range faultKinds {
@@ -140,35 +139,13 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 }
 
 // gateway counts a request at a gateway. took is the duration of the decision.
-func (m *metricSet) gateway(c *gatewayCounters, v *requestState, took time.Duration) {
-	c.of(m, v.account, v.outcome).Inc()
+func (m *metricSet) gateway(v *requestState, took time.Duration) {
+	m.requests.WithLabelValues(v.account, v.outcome).Inc()
 	m.latency.Observe(took.Seconds())
 }
 
-// gatewayCounters caches the counters of one gateway by outcome. The look-up of a counter in the metrics of all gateways
-// takes longer than the rest of metricSet.gateway.
-type gatewayCounters struct {
-	byOutcome atomic.Pointer[map[string]prometheus.Counter]
-}
-
-// of returns the counter of an outcome.
-func (c *gatewayCounters) of(m *metricSet, account, outcome string) prometheus.Counter {
-	met := c.byOutcome.Load()
-	if met != nil {
-		if n, ok := (*met)[outcome]; ok {
-			return n
-		}
-	}
-	more := map[string]prometheus.Counter{outcome: m.requests.WithLabelValues(account, outcome)}
-	if met != nil {
-		maps.Copy(more, *met)
-	}
-	c.byOutcome.Store(&more) // a concurrent call may lose its counter here: the next call looks it up again
-	return more[outcome]
-}
-
 // decided counts a decision.
-func (m *metricSet) decided(names *accountNames, d *core.Decision) {
+func (m *metricSet) decided(names *accountNames, d *service.Decision) {
 	l := decisionLabels{account: d.Account, outcome: string(d.Outcome)}
 	if d.Repeated {
 		l.outcome = outcomeRepeated
@@ -176,90 +153,68 @@ func (m *metricSet) decided(names *accountNames, d *core.Decision) {
 	if d.Plan != nil {
 		l.plan = d.Plan.Name
 	}
-	m.mu.RLock()
-	c, ok := m.seen[l]
-	full := !ok && m.fullLocked(l.account)
-	m.mu.RUnlock()
-	switch {
-	case ok:
-	case full:
-		c = m.others(l)
-	default:
-		c = m.counter(l, names.name(l.account))
+	c, ok := m.seen.Load(l)
+	if !ok {
+		c = m.counter(l, names)
 	}
-	c.Inc()
+	c.(prometheus.Counter).Inc()
 }
 
-// fullLocked reports whether the account cannot have another series of its own.
-func (m *metricSet) fullLocked(account string) bool {
-	n, ok := m.sets[account]
-	return n >= maxLabelSets || !ok && len(m.sets) >= maxAccounts
-}
-
-// others returns the counter for decisions beyond the bounds.
-func (m *metricSet) others(l decisionLabels) prometheus.Counter {
-	return m.decisions.WithLabelValues(other, other, l.outcome)
-}
-
-// counter returns the counter of new labels, and creates it. name is the name of the account. The caller looks up the name
-// before the call, because the look-up may wait for the store, and every decision waits for the lock of counter.
-func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
+// counter returns the counter of labels that are not in seen, and creates it unless the account cannot have another series of its own.
+func (m *metricSet) counter(l decisionLabels, names *accountNames) prometheus.Counter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c, ok := m.seen[l]; ok { // another decision created it since the caller's look-up
-		return c
+	full := func() bool {
+		n, ok := m.sets[l.account]
+		return n >= maxLabelSets || !ok && len(m.sets) >= maxAccounts
 	}
-	if m.fullLocked(l.account) {
-		return m.others(l)
+	if full() {
+		return m.decisions.WithLabelValues(other, other, l.outcome)
 	}
-	c := m.decisions.WithLabelValues(name, core.MaskSecrets(l.plan), l.outcome)
-	m.seen[l] = c
+	name := func() string { // the look-up may wait for the store
+		m.mu.Unlock()
+		defer m.mu.Lock()
+		return names.name(l.account)
+	}()
+	if c, ok := m.seen.Load(l); ok { // another decision created it meanwhile
+		return c.(prometheus.Counter)
+	}
+	if full() {
+		return m.decisions.WithLabelValues(other, other, l.outcome)
+	}
+	c := m.decisions.WithLabelValues(name, secrets.MaskSecrets(l.plan), l.outcome)
+	m.seen.Store(l, c)
 	m.sets[l.account]++
 	return c
 }
 
 // accountNames caches the names of accounts by their ids, without secrets: customers choose the names. A name never changes.
 type accountNames struct {
-	service *core.Service
-	reading sync.Mutex // held during a read of the store, so that only one goroutine reads
-	byID    sync.Map   // of strings
+	service *service.Service
+	byID    sync.Map // of strings
 }
 
-func newAccountNames(s *core.Service) *accountNames { return &accountNames{service: s} }
-
-// add adds the name of an account.
-func (n *accountNames) add(a *core.Account) { n.byID.Store(a.ID, core.MaskSecrets(a.Name)) }
+// add adds the name of an account, and returns it.
+func (n *accountNames) add(a *core.Account) string {
+	name := secrets.MaskSecrets(a.Name)
+	n.byID.Store(a.ID, name)
+	return name
+}
 
 // name returns the name of the account with an id. It reads unknown names from the store. An account that is not found has
 // its id as name.
 func (n *accountNames) name(id string) string {
-	if name, ok := n.known(id); ok || id == "" {
-		return name
+	if name, ok := n.byID.Load(id); ok {
+		return name.(string)
 	}
-	n.reading.Lock()
-	defer n.reading.Unlock()
-	if name, ok := n.known(id); ok { // another goroutine has read the name meanwhile
-		return name
+	if id == "" {
+		return ""
 	}
-	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
-		accounts, _, err := n.service.Accounts(context.Background(), p)
-		for _, a := range accounts {
-			n.add(a)
-		}
-		if name, ok := n.known(id); ok {
-			return name
-		}
-		if err != nil || len(accounts) < p.Size {
-			return id
-		}
+	a, err := n.service.Account(context.Background(), id)
+	if err != nil {
+		return id
 	}
-}
-
-// known returns the name of an account, if it is in the cache.
-func (n *accountNames) known(id string) (name string, ok bool) {
-	v, ok := n.byID.Load(id)
-	name, _ = v.(string)
-	return name, ok
+	return n.add(a)
 }
 
 // serviceStats collects the metrics of the app's service and its store.

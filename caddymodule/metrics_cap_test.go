@@ -7,17 +7,18 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // allowedOn is a decision on a plan of an account.
-func allowedOn(account, plan string) *core.Decision {
-	return &core.Decision{Account: account, Outcome: core.Allowed, Plan: &core.Plan{Name: plan}}
+func allowedOn(account, plan string) *service.Decision {
+	return &service.Decision{Account: account, Outcome: service.Allowed, Plan: &core.Plan{Name: plan}}
 }
 
 // An account that renames its plans endlessly gets the label "other". The labels of other accounts stay.
 func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
-	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
+	m, names := newMetrics(), &accountNames{service: service.New(memstore.New(), service.Config{})}
 	names.add(&core.Account{ID: "acct_1", Name: "loud"})
 	names.add(&core.Account{ID: "acct_2", Name: "quiet"})
 	for i := range 5000 {
@@ -39,7 +40,7 @@ func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
 // The number of series is bounded for any number of accounts. Accounts beyond the bound cause no store
 // reads.
 func TestMetricsOfAccountsAreBounded(t *testing.T) {
-	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
+	m, names := newMetrics(), &accountNames{service: service.New(memstore.New(), service.Config{})}
 	for i := range maxAccounts {
 		names.add(&core.Account{ID: fmt.Sprint("acct_", i), Name: fmt.Sprint(i)})
 	}
@@ -58,28 +59,28 @@ func TestMetricsOfAccountsAreBounded(t *testing.T) {
 	}
 }
 
-// slowAccounts is a store whose list of accounts waits until the test closes release.
+// slowAccounts is a store whose account waits until the test closes release.
 type slowAccounts struct {
 	core.Store
 	reading, release chan struct{}
 }
 
-func (s *slowAccounts) Accounts(ctx context.Context, p core.Page) ([]*core.Account, int, error) {
+func (s *slowAccounts) Account(ctx context.Context, id string) (*core.Account, error) {
 	close(s.reading)
 	<-s.release
-	return s.Store.Accounts(ctx, p)
+	return s.Store.Account(ctx, id)
 }
 
 // While the store reads the name of a new account, decisions of other accounts continue, with known and
 // with new labels.
 func TestMetricsDoNotWaitForNames(t *testing.T) {
 	store := &slowAccounts{memstore.New(), make(chan struct{}), make(chan struct{})}
-	svc := core.NewService(store, core.Config{})
+	svc := service.New(store, service.Config{})
 	a, _, _, err := svc.CreateAccount(t.Context(), "new")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, names := newMetrics(), newAccountNames(svc)
+	m, names := newMetrics(), &accountNames{service: svc}
 	names.add(&core.Account{ID: "acct_1", Name: "known"})
 	m.decided(names, allowedOn("acct_1", "p"))
 

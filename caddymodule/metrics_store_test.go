@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -114,7 +115,7 @@ func TestReloadKeepsCounters(t *testing.T) {
 // metrics, or Caddy refuses the config.
 func TestTwoSitesShareMetrics(t *testing.T) {
 	s := newServer(t)
-	port := caddytest.FreePort(t)
+	port := freeport.Take(t)
 	s.Must(s.Load(s.Config("store memory", caddytest.Both("respond ok")) + "\nhttp://127.0.0.1:" + port + " {\n" + caddytest.Both("respond ok") + "\n}"))
 	ten := s.Tenant("default", 100)
 	before := s.samples()

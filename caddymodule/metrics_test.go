@@ -10,6 +10,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -77,11 +78,11 @@ func (m *metricSet) series(t *testing.T) map[string]float64 {
 // The number of series is bounded for any number of plans.
 func TestMetricsAreBounded(t *testing.T) {
 	m := newMetrics()
-	names := newAccountNames(core.NewService(memstore.New(), core.Config{}))
+	names := &accountNames{service: service.New(memstore.New(), service.Config{})}
 	names.add(&core.Account{ID: "acct_1", Name: "one"})
 	for i := range maxLabelSets + 500 {
 		for range 2 {
-			m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Plan: &core.Plan{Name: fmt.Sprint(i)}})
+			m.decided(names, &service.Decision{Account: "acct_1", Outcome: service.Allowed, Plan: &core.Plan{Name: fmt.Sprint(i)}})
 		}
 	}
 	got := m.series(t)
@@ -95,8 +96,8 @@ func TestMetricsAreBounded(t *testing.T) {
 
 // The name of an unknown account is read from the store.
 func TestAccountNames(t *testing.T) {
-	svc := core.NewService(memstore.New(), core.Config{})
-	names := newAccountNames(svc)
+	svc := service.New(memstore.New(), service.Config{})
+	names := &accountNames{service: svc}
 	a, _, _, err := svc.CreateAccount(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)

@@ -8,20 +8,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// placeholderPrefix is the prefix of the placeholders of the gateway:
-//
-//	{http.limitkeeper.account}    the account of the gateway
-//	{http.limitkeeper.outcome}    the outcome of the decision, such as allowed or denied
-//	{http.limitkeeper.repeated}   true for a repeated request id, else false
-//	{http.limitkeeper.user_id}    and user_name: the user of the key
-//	{http.limitkeeper.key_id}     and key_name: the key
-//	{http.limitkeeper.plan_id}    and plan_name: the plan of the decision
-//	{http.limitkeeper.limit}      the maximum of the deciding limit
-//	{http.limitkeeper.used}       the usage in its window, after the decision
-//	{http.limitkeeper.remaining}  the rest of the limit in its window
-//	{http.limitkeeper.reset}      the end of its window, RFC 3339
-//
-// A placeholder is empty if the decision has no such value.
+// placeholderPrefix is the prefix of the placeholders of the gateway, see [requestState.placeholder]. A placeholder is empty if the decision
+// has no such value.
 const placeholderPrefix = "http.limitkeeper."
 
 // userPlaceholder is the placeholder that Caddy's access log shows as user_id.
@@ -45,15 +33,9 @@ func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *requestState)
 		})
 	}
 	if v.decision.Key != nil {
-		repl.Set(userPlaceholder, (*userIDText)(v))
+		repl.Set(userPlaceholder, strconv.FormatInt(v.decision.Key.UserID, 10))
 	}
 }
-
-// userIDText formats the id of the user only when Caddy reads the placeholder.
-type userIDText requestState
-
-// String implements [fmt.Stringer], which Caddy uses for placeholder values.
-func (c *userIDText) String() string { return strconv.FormatInt(c.decision.Key.UserID, 10) }
 
 // placeholder returns the value of a placeholder, and false for an unknown name.
 func (v *requestState) placeholder(name string) (any, bool) {
@@ -78,13 +60,13 @@ func (v *requestState) placeholder(name string) (any, bool) {
 		return textIf(d.HasUsage(), func() string { return d.Plan.ID })
 	case "plan_name":
 		return textIf(d.HasUsage(), func() string { return d.Plan.Name })
-	case "limit":
+	case "limit": // that decided
 		return textIf(limited, func() string { return strconv.FormatInt(d.Limit.Max, 10) })
-	case "used":
+	case "used": // in the window of the limit, after the decision
 		return textIf(d.HasUsage(), func() string { return strconv.FormatInt(d.Usage.Used, 10) })
 	case "remaining":
 		return textIf(limited, func() string { return strconv.FormatInt(d.Remaining(), 10) })
-	case "reset":
+	case "reset": // the end of the window
 		return textIf(d.HasUsage() && d.Usage.Window.Ends(), func() string { return d.Usage.Window.End.UTC().Format(time.RFC3339) })
 	}
 	return nil, false

@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // The upstream gets method, path, query and body unchanged, without the key.
@@ -249,7 +250,7 @@ func TestProxyHTTP2(t *testing.T) {
 			_ = rc.Flush()
 		}
 	})
-	port := caddytest.FreePort(t)
+	port := freeport.Take(t)
 	text := s.Config("store memory", "respond nothing") + "\nhttps://127.0.0.1:" + port +
 		" {\n" + s.tls() + "\nlimitkeeper\nreverse_proxy " + up.Listener.Addr().String() + " {\nflush_interval -1\n}\n}"
 	s.Must(s.Load(text))

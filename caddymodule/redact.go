@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 func init() { caddy.RegisterModule(new(LogEncoder)) }
@@ -108,16 +108,20 @@ func (e *LogEncoder) AddString(key, value string) {
 // EncodeEntry implements [zapcore.Encoder].
 func (e *LogEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
 	entry.Message = logSources.text(entry.Message)
-	clean := make([]zapcore.Field, len(fields))
-	for i, f := range fields {
-		clean[i] = logSources.zapField(f)
+	clean := &LogEncoder{Encoder: e.Encoder.Clone()}
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType && logSources.text(err.Error()) != err.Error() {
+			clean.AddString(f.Key, err.Error()) // without the stack and the causes, which have the key, too
+			continue
+		}
+		f.AddTo(clean)
 	}
-	line, err := e.Encoder.EncodeEntry(entry, clean)
+	line, err := clean.Encoder.EncodeEntry(entry, nil)
 	if err != nil {
 		return nil, err
 	}
 	text := line.String()
-	if masked := core.MaskSecrets(text); masked != text {
+	if masked := secrets.MaskSecrets(text); masked != text {
 		line.Reset()
 		line.AppendString(masked)
 	}
@@ -162,44 +166,24 @@ var logSources sourceSet
 
 // sourceSet is a set of places of keys that grows.
 type sourceSet struct {
-	list atomic.Pointer[[]KeySource] // in their normal form; nil for none
+	mu   sync.RWMutex
+	list []KeySource // in their normal form
 }
 
 func (s *sourceSet) add(sources []KeySource) {
-	for {
-		before := s.list.Load()
-		after := slices.Clone(s.get())
-		for _, source := range sources {
-			if source = source.normal(); !slices.Contains(after, source) {
-				after = append(after, source)
-			}
-		}
-		if s.list.CompareAndSwap(before, &after) {
-			return
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, source := range sources {
+		if source = source.normal(); !slices.Contains(s.list, source) {
+			s.list = append(s.list, source)
 		}
 	}
 }
 
 func (s *sourceSet) get() []KeySource {
-	if list := s.list.Load(); list != nil {
-		return *list
-	}
-	return nil
-}
-
-// zapField returns a field without the keys at the places of s.
-func (s *sourceSet) zapField(f zapcore.Field) zapcore.Field {
-	switch v := f.Interface.(type) {
-	case zapcore.ObjectMarshaler:
-		f.Interface = s.object(v)
-	case error:
-		if text := v.Error(); s.text(text) != text {
-			return zap.String(f.Key, s.text(text))
-		}
-	case nil:
-		f.String = s.text(f.String)
-	}
-	return f
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.list
 }
 
 // object returns a request or a header without the keys at the places of s, and another object as it is.
@@ -223,14 +207,12 @@ func (s *sourceSet) header(h http.Header) http.Header {
 	clean, own := h, false
 	for name, values := range h {
 		for i, value := range values {
-			without := s.value(name, value)
-			if without == value {
-				continue
+			if without := s.value(name, value); without != value {
+				if !own {
+					clean, own = h.Clone(), true
+				}
+				clean[name][i] = without
 			}
-			if !own {
-				clean, own = h.Clone(), true
-			}
-			clean[name][i] = without
 		}
 	}
 	return clean
@@ -254,39 +236,29 @@ func (s *sourceSet) value(field, value string) string {
 
 // redactCookie returns a Cookie line without the values of the cookies with a name.
 func redactCookie(line, name string) string {
-	pairs := strings.Split(line, ";")
-	for i, pair := range pairs {
+	return editPairs(line, ";", func(pair string) (string, bool) {
 		if cookie, value := cutCookie(pair); cookie == name && value != "" {
 			before, _, _ := strings.Cut(pair, "=")
-			pairs[i] = before + "=" + redacted
+			pair = before + "=" + redacted
 		}
-	}
-	return strings.Join(pairs, ";")
+		return pair, true
+	})
 }
 
 // text returns a text without the keys in the query of a URI: the values of parameters at the places of s become REDACTED.
 func (s *sourceSet) text(text string) string {
 	sources := s.get()
-	if !slices.ContainsFunc(sources, func(k KeySource) bool { return k.In == inQuery }) {
-		return text
-	}
 	path, query, ok := strings.Cut(text, "?")
-	if !ok {
+	if !ok || !slices.ContainsFunc(sources, func(k KeySource) bool { return k.In == inQuery }) {
 		return text
 	}
-	clean := make([]byte, 0, len(text))
-	clean = append(clean, path...)
-	sep := byte('?')
-	for pair := range strings.SplitSeq(query, "&") {
-		clean = append(clean, sep)
-		sep = '&'
+	return path + "?" + editPairs(query, "&", func(pair string) (string, bool) {
 		k, _, _ := strings.Cut(pair, "=")
 		if name, err := url.QueryUnescape(k); err == nil && slices.Contains(sources, KeySource{In: inQuery, Name: name}) {
 			pair = k + "=" + redacted
 		}
-		clean = append(clean, pair...)
-	}
-	return string(clean)
+		return pair, true
+	})
 }
 
 // Interface guards.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // No log contains a secret: used, refused, kept, encoded, in the wrong place, or in an error. The test reads
@@ -124,7 +125,7 @@ func TestRedactOrRefuse(t *testing.T) {
 	} {
 		for _, site := range []string{"limitkeeper", "limitkeeper_api"} {
 			t.Run(site+", "+tt.name, func(t *testing.T) {
-				other := "http://localhost:" + caddytest.FreePort(t)
+				other := "http://localhost:" + freeport.Take(t)
 				to := strings.NewReplacer("http://%s", other, "%dir", s.Dir).Replace(tt.to)
 				if !tt.refused {
 					s.Must(s.Load(strings.Replace(s.Config("store memory", "limitkeeper\n"+site), tt.from, to, 1)))
@@ -154,7 +155,7 @@ func TestLogsOfShortConfig(t *testing.T) {
 		return short.Replace(s.Config("store memory", site))
 	}
 	site := "limitkeeper {\nkey header X-Strange\nkey query api_key\n}\nhandle /gone {\nreverse_proxy 127.0.0.1:1\n}\nhandle /missing {\nerror 404\n}\nlimitkeeper_api\nrespond ok"
-	s.Port = caddytest.FreePort(t)
+	s.Port = freeport.Take(t)
 	s.Must(s.Load(config(site)))
 	ten := s.Tenant("default", 1000)
 	for path, want := range map[string]int{"/gone": 502, "/gone?api_key=" + ten.Secret: 502, "/missing": 404, "/": 200, "/" + ten.Secret: 200} {
@@ -186,6 +187,12 @@ func TestLogsOfShortConfig(t *testing.T) {
 	}
 }
 
+// manyErrors is an error that zap logs with its causes.
+type manyErrors []error
+
+func (m manyErrors) Error() string   { return errors.Join(m...).Error() }
+func (m manyErrors) Errors() []error { return m }
+
 // The encoder changes only secrets in log entries, also in fields that a logger adds to each entry.
 func TestLogEncoder(t *testing.T) {
 	const secret = "lk_user_abcdefgh"
@@ -205,9 +212,10 @@ func TestLogEncoder(t *testing.T) {
 		zap.Any("any", map[string]string{"k": secret}), zap.String("url", "/a?test_key=1"),
 		zap.Object("h", caddyhttp.LoggableHTTPHeader{Header: http.Header{"B": {secret}, "X-Test-Key": {"pass"}}}))
 	log.Info("the next")
+	log.Info("several", zap.Error(manyErrors{errors.New("/a?test_key=pass"), errors.New("other")}))
 
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || strings.Contains(out.String(), secret) || strings.Contains(out.String(), "pass") {
+	if len(lines) != 3 || strings.Contains(out.String(), secret) || strings.Contains(out.String(), "pass") {
 		t.Fatalf("got %s", out.String())
 	}
 	for i, want := range []map[string]any{

@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
@@ -70,7 +71,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 // Without level DEBUG a refusal writes nothing, and its log line costs no allocation.
 func TestRefusalsAreNotLogged(t *testing.T) {
 	s := newServer(t)
-	s.Port = caddytest.FreePort(t)
+	s.Port = freeport.Take(t)
 	s.Must(s.Load(strings.Replace(s.Config("store memory", caddytest.Both("respond ok")), "level DEBUG", "level INFO", 1)))
 	ten := s.Tenant("default", 1)
 	for range 2 {
@@ -81,7 +82,7 @@ func TestRefusalsAreNotLogged(t *testing.T) {
 		t.Errorf("got %v", lines)
 	}
 	g := &Gateway{log: zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(&strings.Builder{}), zapcore.InfoLevel))}
-	v := &requestState{account: "default", outcome: string(core.Denied), decision: core.Decision{Outcome: core.Denied, Plan: ten.Plan, Key: ten.Key}}
+	v := &requestState{account: "default", outcome: string(service.Denied), decision: service.Decision{Outcome: service.Denied, Plan: ten.Plan, Key: ten.Key}}
 	if n := testing.AllocsPerRun(100, func() { g.logRefusal(v) }); n != 0 {
 		t.Errorf("a line that is not written costs %v allocations", n)
 	}

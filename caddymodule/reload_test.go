@@ -18,6 +18,9 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -45,7 +48,7 @@ func TestExact(t *testing.T) {
 // a request that it reads during its shutdown.
 func TestExactOverReloads(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	port, tls := caddytest.FreePort(t), s.tls()
+	port, tls := freeport.Take(t), s.tls()
 	start := func(i int) {
 		t.Helper()
 		options := fmt.Sprintf("store badger %%dir/data {\ndurability %s\n}\nservice_rate_limit off\nkey_cache %d",
@@ -272,7 +275,7 @@ func TestReloadTunables(t *testing.T) {
 // The latest tuning that is not withdrawn applies, in any order of calls.
 func TestTunings(t *testing.T) {
 	var log []string
-	l := &live{service: core.NewService(memstore.New(), core.Config{}), events: newEventQueue()}
+	l := &live{service: service.New(memstore.New(), service.Config{}), events: newEventQueue()}
 	a, b, c := &tuning{store: tuner{"a", &log}}, &tuning{store: tuner{"b", &log}}, &tuning{store: tuner{"c", &log}}
 	l.apply(a)
 	l.apply(b)
@@ -291,10 +294,10 @@ type tuner struct {
 	log  *[]string
 }
 
-func (u tuner) Open(*slog.Logger, core.Tunables, *core.Clock) (core.Store, error) { return nil, nil }
+func (u tuner) Open(*slog.Logger, service.Tunables, *core.Clock) (core.Store, error) { return nil, nil }
 
-func (u tuner) PoolKey() string                { return u.name }
-func (u tuner) Tune(core.Store, core.Tunables) { *u.log = append(*u.log, u.name) }
+func (u tuner) PoolKey() string                   { return u.name }
+func (u tuner) Tune(core.Store, service.Tunables) { *u.log = append(*u.log, u.name) }
 
 // Validating a config does not open the store, so it works beside a running server.
 func TestValidateOpensNothing(t *testing.T) {
@@ -317,7 +320,7 @@ func TestValidateOpensNothing(t *testing.T) {
 
 // Configured accounts exist once the config runs, with their key, after any number of reloads.
 func TestConfiguredAccounts(t *testing.T) {
-	owner := core.NewOwnerSecret()
+	owner := secrets.NewOwnerSecret()
 	t.Setenv("LIMITKEEPER_TEST_KEY", owner+"\n")
 	s := newServer(t)
 	for range 2 {

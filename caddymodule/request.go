@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // The places in a request where a key may be.
@@ -209,5 +210,5 @@ func (s *RequestIDSource) find(r *http.Request) (id string, err error) {
 	if id == "" {
 		return "", nil
 	}
-	return core.ParseRequestID(id)
+	return service.ParseRequestID(id)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // keyed gives a site a gateway that takes ids, and the API.
@@ -147,10 +148,10 @@ func TestRepeatsAreMarked(t *testing.T) {
 		}
 	}
 	m := newMetrics()
-	names := newAccountNames(s.Service())
+	names := &accountNames{service: s.Service()}
 	names.add(&core.Account{ID: "acct_1", Name: "one"})
 	for _, repeated := range []bool{false, true, true} {
-		m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Repeated: repeated, Plan: &core.Plan{Name: "p"}})
+		m.decided(names, &service.Decision{Account: "acct_1", Outcome: service.Allowed, Repeated: repeated, Plan: &core.Plan{Name: "p"}})
 	}
 	got := m.series(t)
 	if got["one allowed p"] != 1 || got["one repeated p"] != 2 {
@@ -222,7 +223,7 @@ func TestRequestIDSource(t *testing.T) {
 		{"the cookies", header("Cookie"), []KeySource{{In: inCookie, Name: "c"}}, "Cookie carries the key"},
 	} {
 		g := &Gateway{RequestID: tc.from, Keys: tc.keys, OnStoreError: onStoreErrorDeny}
-		err := g.Validate()
+		err := g.check()
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
 		}

@@ -11,7 +11,8 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // server is [caddytest.Server] with more methods.
@@ -26,7 +27,7 @@ func newServer(t *testing.T) *server {
 			return true
 		})
 	})
-	return &server{caddytest.New(t, func() (*core.Service, error) {
+	return &server{caddytest.New(t, func() (*service.Service, error) {
 		running, err := RunningStore()
 		if err != nil {
 			return nil, err
@@ -40,7 +41,7 @@ func newServer(t *testing.T) *server {
 func (s *server) rejected(options, site string) string {
 	s.T.Helper()
 	own := *s.Server
-	own.Port = caddytest.FreePort(s.T)
+	own.Port = freeport.Take(s.T)
 	return own.Config(options, site)
 }
 

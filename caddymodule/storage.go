@@ -18,6 +18,8 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // StoreModule is a module in the namespace limitkeeper.store: it identifies, opens and
@@ -29,17 +31,20 @@ type StoreModule interface {
 	// Open opens the store with caches of the size in the tunables. It is called once for a
 	// PoolKey until the store is closed. c is the clock of the process; nil means the clock of
 	// the machine. The error is one line that says what to do.
-	Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error)
+	Open(log *slog.Logger, t service.Tunables, c *core.Clock) (core.Store, error)
 	// Tune applies the options that may change while the store is open, and the cache size.
-	Tune(core.Store, core.Tunables)
+	Tune(core.Store, service.Tunables)
 }
 
 // storeNamespace is the prefix of the module IDs of stores.
 const storeNamespace = "limitkeeper.store."
 
-// LoadStore loads the module of a store from its config, without opening the store. The error has
+// LoadStore loads the module of a store from its config, without opening the store. nil stands for the default. The error has
 // no Caddy module path in front.
 func LoadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
+	if raw == nil {
+		raw = json.RawMessage(`{"module": "badger"}`)
+	}
 	var config struct {
 		Module string `json:"module"`
 	}
@@ -51,21 +56,14 @@ func LoadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
 	}
 	mod, err := ctx.LoadModule(&App{StoreRaw: raw}, "StoreRaw")
 	if err != nil {
-		reason := textAfter(err, storeNamespace+config.Module+": ")
-		return nil, fmt.Errorf("store %s: %s", config.Module, strings.TrimPrefix(reason, "store "+config.Module+": "))
+		_, reason, _ := strings.Cut(err.Error(), storeNamespace+config.Module+": ") // the part before is the module path
+		return nil, fmt.Errorf("store %s: %s", config.Module, strings.TrimPrefix(cmp.Or(reason, err.Error()), "store "+config.Module+": "))
 	}
 	m, ok := mod.(StoreModule)
 	if !ok {
 		return nil, fmt.Errorf("module %s is not a store", config.Module)
 	}
 	return m, nil
-}
-
-// textAfter returns the text of an error after marker, which ends the module path that Caddy puts in
-// front. It returns the whole text if marker is absent.
-func textAfter(err error, marker string) string {
-	_, reason, _ := strings.Cut(err.Error(), marker)
-	return cmp.Or(reason, err.Error())
 }
 
 // knownStore returns an error unless a store module has the name. The error shows the name up to a
@@ -77,7 +75,7 @@ func knownStore(name string) error {
 	if kind, _, isURL := strings.Cut(name, ":"); isURL {
 		name = kind + ":…"
 	}
-	return fmt.Errorf("there is no store %q in this build: want badger or redis", core.MaskSecrets(name))
+	return fmt.Errorf("there is no store %q in this build: want badger or redis", secrets.MaskSecrets(name))
 }
 
 // stores holds the open stores of all configs of the process, by PoolKey.
@@ -86,7 +84,7 @@ var stores = caddy.NewUsagePool()
 // live is an open store and its service, shared by all configs with the same PoolKey.
 type live struct {
 	store   core.Store
-	service *core.Service
+	service *service.Service
 	clock   *core.Clock // used by the store and the service
 	names   *accountNames
 	events  *eventQueue
@@ -99,7 +97,7 @@ type live struct {
 
 // tuning is the settings of one config for a live store.
 type tuning struct {
-	tunables core.Tunables
+	tunables service.Tunables
 	store    StoreModule
 	events   *emitter // nil in tests without a config
 }
@@ -113,9 +111,9 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 		return nil, err
 	}
 	l := &live{store: store, clock: clock, events: newEventQueue()}
-	l.service = core.NewService(store, core.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
+	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
 	l.service.Tune(t.tunables)
-	l.names = newAccountNames(l.service)
+	l.names = &accountNames{service: l.service}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watchHealth(ctx) })
@@ -131,7 +129,7 @@ func (l *live) Destruct() error {
 }
 
 // observe records a decision in the metrics.
-func (l *live) observe(d *core.Decision) { metrics.decided(l.names, d) }
+func (l *live) observe(d *service.Decision) { metrics.decided(l.names, d) }
 
 // apply applies t until it is withdrawn or another tuning is applied.
 func (l *live) apply(t *tuning) {
@@ -171,7 +169,7 @@ func (l *live) tuneLocked() {
 // OpenStore is the open store of a config, and what uses it.
 type OpenStore struct {
 	Store   core.Store
-	Service *core.Service
+	Service *service.Service
 	Clock   *core.Clock // used by Store and Service
 
 	// Retention is the configured history_retention, or 0 for the default.

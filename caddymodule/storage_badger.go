@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -29,7 +30,7 @@ type BadgerStore struct {
 	// Default: `process`. A reload can change it.
 	Durability string `json:"durability,omitempty"`
 
-	// Disk space in bytes to reserve, in a file, for writes that must succeed on a full disk. At least
+	// The free disk space in bytes below which requests are refused. At least
 	// 33554432 (32 MiB). Default: 268435456 (256 MiB), or an eighth of a disk below 2 GiB. A reload
 	// can change it.
 	MinFree int64 `json:"min_free,omitempty"`
@@ -86,7 +87,7 @@ func parseDurability(s string) (badgerstore.Durability, error) {
 func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 
 // Open implements [StoreModule].
-func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error) {
+func (b *BadgerStore) Open(log *slog.Logger, t service.Tunables, c *core.Clock) (core.Store, error) {
 	s, err := badgerstore.Open(b.Dir, badgerstore.Options{
 		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MinFree: b.MinFree, MaxHistory: b.MaxHistory, Clock: c,
 		OnWrite: observeWrite, OnSync: observeSync, OnCheckpoint: observeCheckpoint})
@@ -99,10 +100,10 @@ func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables, c *core.Clock) (co
 
 // counterCache returns the size of the counter cache: one counter for each cached key and each
 // cached user.
-func counterCache(t core.Tunables) int { return 2 * t.KeyCache }
+func counterCache(t service.Tunables) int { return 2 * t.KeyCache }
 
 // Tune implements [StoreModule].
-func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
+func (b *BadgerStore) Tune(s core.Store, t service.Tunables) {
 	store := s.(*badgerstore.Store)
 	store.SetDurability(b.durability)
 	store.SetCounterCache(counterCache(t))
@@ -160,9 +161,9 @@ func (*BadgerStore) collect(s core.Store, ch scrape) {
 	ch.counter("counter_cache_hits_total", "Look-ups of counters for decisions that found the counter in memory.", float64(st.CounterHits))
 	ch.counter("counter_cache_misses_total", "Counters that were read from the database.", float64(st.CounterMisses))
 	ch.counter("counter_cache_evictions_total", "Counters that were removed from memory to make room.", float64(st.CounterEvictions))
-	ch.gauge("disk_min_free_bytes", "The disk space that the store reserves: min_free.", float64(st.MinFree))
+	ch.gauge("disk_min_free_bytes", "The free disk space below which the store refuses requests: min_free.", float64(st.MinFree))
 	if free, size, ok := store.DiskSpace(); ok { // on systems that report it
-		ch.gauge("disk_free_bytes", "Free bytes of the disk of the store, without the reserved space.", float64(free))
+		ch.gauge("disk_free_bytes", "Free bytes of the disk of the store.", float64(free))
 		ch.gauge("disk_size_bytes", "The size of the disk of the store.", float64(size))
 	}
 }

@@ -2,18 +2,17 @@ package caddymodule
 
 import (
 	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 // openStore opens a store until the test ends.
 func openStore(t *testing.T, b *BadgerStore) core.Store {
 	t.Helper()
-	s, err := b.Open(slog.New(slog.DiscardHandler), core.Tunables{}, nil)
+	s, err := b.Open(slog.New(slog.DiscardHandler), service.Tunables{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,27 +34,26 @@ func TestMaxHistoryIsTuned(t *testing.T) {
 		t.Errorf("opened: got %d, want 5 GiB", got)
 	}
 	b.MaxHistory = 1 << 20
-	b.Tune(s, core.Tunables{})
+	b.Tune(s, service.Tunables{})
 	if got := most(); got != 1<<20 {
 		t.Errorf("tuned: got %d, want 1 MiB", got)
 	}
 	b.MaxHistory = 0
-	b.Tune(s, core.Tunables{})
+	b.Tune(s, service.Tunables{})
 	if got := most(); got <= 1<<20 {
 		t.Errorf("by default: got %d, want half of the disk", got)
 	}
 }
 
-// A reload applies another min_free to the open store: the reserve shrinks and grows at once.
+// A reload applies another min_free to the open store at once.
 func TestMinFreeIsTuned(t *testing.T) {
 	b := &BadgerStore{Dir: t.TempDir(), MinFree: 64 << 20}
 	s := openStore(t, b)
 	for _, want := range []int64{64 << 20, 32 << 20, 48 << 20} {
 		b.MinFree = want
-		b.Tune(s, core.Tunables{})
-		info, err := os.Stat(filepath.Join(b.Dir, "reserve"))
-		if err != nil || info.Size() != want {
-			t.Errorf("reserve: got %v, %v, want %d bytes", info, err, want)
+		b.Tune(s, service.Tunables{})
+		if got := s.(*badgerstore.Store).Stats().MinFree; got != want {
+			t.Errorf("min_free: got %d, want %d", got, want)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
 
@@ -113,7 +114,10 @@ func (r *RedisStore) Provision(caddy.Context) error {
 	}
 	r.options = redisstore.Options{Addresses: r.Addresses, Sentinel: r.Sentinel, Username: r.Username, Password: r.Password,
 		SentinelUsername: r.SentinelUsername, SentinelPassword: r.SentinelPassword, Database: r.Database, Prefix: r.Prefix,
-		Timeout: time.Duration(r.Timeout), History: r.History, Wait: r.wait()}
+		Timeout: time.Duration(r.Timeout), History: r.History}
+	if w := r.WaitReplicas; w != nil {
+		r.options.Wait = redisstore.Wait{Replicas: w.Replicas, Timeout: time.Duration(w.Timeout)}
+	}
 	if r.TLS != nil {
 		config, err := r.TLS.config()
 		if err != nil {
@@ -168,13 +172,6 @@ func redisAddress(a string) (address string, ok bool) {
 	return a, err == nil
 }
 
-func (r *RedisStore) wait() redisstore.Wait {
-	if r.WaitReplicas == nil {
-		return redisstore.Wait{}
-	}
-	return redisstore.Wait{Replicas: r.WaitReplicas.Replicas, Timeout: time.Duration(r.WaitReplicas.Timeout)}
-}
-
 // config returns the TLS configuration for crypto/tls.
 func (t *RedisTLS) config() (*tls.Config, error) {
 	c := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
@@ -209,7 +206,7 @@ func (r *RedisStore) PoolKey() string {
 }
 
 // Open implements [StoreModule].
-func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables, c *core.Clock) (core.Store, error) {
+func (r *RedisStore) Open(log *slog.Logger, _ service.Tunables, c *core.Clock) (core.Store, error) {
 	o := r.options
 	o.Logger, o.Clock, o.OnCall = log, c, observeCall
 	s, err := redisstore.Open(context.Background(), o)
@@ -222,7 +219,7 @@ func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables, c *core.Clock) (cor
 }
 
 // Tune implements [StoreModule].
-func (r *RedisStore) Tune(s core.Store, _ core.Tunables) {
+func (r *RedisStore) Tune(s core.Store, _ service.Tunables) {
 	store := s.(*redisstore.Store)
 	store.SetHistoryCap(r.options.History)
 	store.SetWait(r.options.Wait)

@@ -9,7 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -42,7 +42,7 @@ func TestRedisReloadsAccess(t *testing.T) {
 	answers(200)
 
 	allow("geheim-2")
-	server.Do(t, "CONFIG", "SET", "tls-cert-file", filepath.Join(other.Dir(), "cert.pem"), "tls-key-file", filepath.Join(other.Dir(), "key.pem"))
+	server.Do(t, "CONFIG", "SET", "tls-cert-file", other.CAFile(), "tls-key-file", other.CAFile())
 	put("secret", "geheim-3")
 	authority(other)
 	reload()
@@ -51,7 +51,7 @@ func TestRedisReloadsAccess(t *testing.T) {
 	server.CutConnections()
 	answers(503)
 	put("secret", "geheim-2")
-	accounts = caddytest.AccountOption("later", core.NewOwnerSecret()) // an unavailable store must not reject the config that repairs it
+	accounts = caddytest.AccountOption("later", secrets.NewOwnerSecret()) // an unavailable store must not reject the config that repairs it
 	reload()
 	answers(200)
 	caddytest.Eventually(t, "the account of the config", func() bool { return s.Exists("later") })

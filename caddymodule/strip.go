@@ -11,7 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // stripper removes key values from a request, so that no handler behind the gateway has or logs
@@ -124,9 +124,9 @@ func (s *stripper) query(query string) string {
 	if !s.mayHold(query) && !slices.ContainsFunc(s.sources, func(place KeySource) bool { return place.In == inQuery }) {
 		return query
 	}
-	return s.mask(withoutPairs(query, "&", func(pair string) bool {
+	return s.mask(editPairs(query, "&", func(pair string) (string, bool) {
 		name, value := cutParam(pair)
-		return s.isKeyAt(value, KeySource{In: inQuery, Name: name}) || value == "" && s.isUsedKey(name)
+		return pair, !s.isKeyAt(value, KeySource{In: inQuery, Name: name}) && (value != "" || !s.isUsedKey(name))
 	}))
 }
 
@@ -135,7 +135,7 @@ func (s *stripper) mask(text string) string {
 	if !s.masks {
 		return text
 	}
-	return core.ReplaceSecret(text, s.secret, redacted)
+	return secrets.ReplaceSecret(text, s.secret, redacted)
 }
 
 // dropDashboardCookies removes every cookie of the dashboard from a request. Browsers send a
@@ -152,7 +152,7 @@ func dropDashboardCookies(h http.Header) {
 // withoutCookies returns a Cookie line without the cookies for which drop returns true, "" when no
 // cookie is left. The other cookies keep their bytes and their order.
 func withoutCookies(line string, drop func(name, value string) bool) string {
-	rest := withoutPairs(line, ";", func(pair string) bool { return drop(cutCookie(pair)) })
+	rest := editPairs(line, ";", func(pair string) (string, bool) { return pair, !drop(cutCookie(pair)) })
 	if rest == line {
 		return line
 	}
@@ -162,19 +162,20 @@ func withoutCookies(line string, drop func(name, value string) bool) string {
 	return strings.TrimLeft(rest, " ") // every pair after the first begins with a space
 }
 
-// withoutPairs returns a list without the pairs for which drop returns true. One pass: an unauthenticated
+// editPairs returns a list with its pairs changed, and without those for which edit returns false. One pass: an unauthenticated
 // client can send thousands of pairs.
-func withoutPairs(list, sep string, drop func(pair string) bool) string {
-	kept := make([]byte, 0, len(list)+len(sep))
+func editPairs(list, sep string, edit func(pair string) (edited string, keep bool)) string {
+	edited := make([]byte, 0, len(list)+len(sep))
 	for pair := range strings.SplitSeq(list, sep) {
-		if !drop(pair) {
-			kept = append(append(kept, pair...), sep...)
+		if pair, keep := edit(pair); keep {
+			edited = append(append(edited, pair...), sep...)
 		}
 	}
-	if len(kept) == len(list)+len(sep) {
+	edited = edited[:max(0, len(edited)-len(sep))]
+	if string(edited) == list {
 		return list
 	}
-	return string(kept[:max(0, len(kept)-len(sep))])
+	return string(edited)
 }
 
 // editLines changes the lines of a header field, and removes a line that edit empties.

@@ -11,7 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // allocated returns the bytes that f allocates.
@@ -60,7 +60,7 @@ func FuzzStripQuery(f *testing.F) {
 				only := request("/?"+pair, "Cookie: ")
 				only.Header["Cookie"] = []string{pair}
 				found := s.find(only)
-				return found == secret || core.WellFormedUserSecret(found)
+				return found == secret || secrets.WellFormedUserSecret(found)
 			}), sep)
 			if strings.TrimSpace(rest) != strings.TrimSpace(left) {
 				t.Errorf("%s: %q became %q, want %q", s.In, came, left, rest)

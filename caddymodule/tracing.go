@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // tracerName is the name of the tracer of this package: its import path, by the convention of OpenTelemetry.
@@ -31,7 +31,7 @@ func endSpan(span trace.Span, v *requestState) {
 		attribute.Int64("limitkeeper.cost", v.cost),
 	}
 	if d := &v.decision; d.Plan != nil {
-		attributes = append(attributes, attribute.String("limitkeeper.plan", core.MaskSecrets(d.Plan.Name)), attribute.Int64("limitkeeper.limit", d.Limit.Max))
+		attributes = append(attributes, attribute.String("limitkeeper.plan", secrets.MaskSecrets(d.Plan.Name)), attribute.Int64("limitkeeper.limit", d.Limit.Max))
 	}
 	span.SetAttributes(attributes...)
 	if v.err != nil {

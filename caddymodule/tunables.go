@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,24 +10,20 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // Tunables returns the configured settings of the service, with defaults.
-func (a *App) Tunables() (core.Tunables, error) {
-	t := core.DefaultTunables()
+func (a *App) Tunables() (service.Tunables, error) {
+	t := service.DefaultTunables()
 	if a.KeyCache < 0 {
 		return t, fmt.Errorf("key_cache: want 1 or more, got %d", a.KeyCache)
 	}
 	if a.HistoryRetention < 0 {
 		return t, fmt.Errorf("history_retention: want more than 0, got %s", time.Duration(a.HistoryRetention))
 	}
-	if a.KeyCache > 0 {
-		t.KeyCache = a.KeyCache
-	}
-	if a.HistoryRetention > 0 {
-		t.Retention = time.Duration(a.HistoryRetention)
-	}
+	t.KeyCache = cmp.Or(a.KeyCache, t.KeyCache)
+	t.Retention = cmp.Or(time.Duration(a.HistoryRetention), t.Retention)
 	t.MaxUsers, t.MaxKeys, t.MaxPlans = a.MaxUsers, a.MaxKeys, a.MaxPlans // 0: the default
 	if min(a.MaxUsers, a.MaxKeys, a.MaxPlans) < 0 {
 		return t, errors.New("max_users, max_keys, max_plans: want 1 or more")

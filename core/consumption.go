@@ -91,3 +91,17 @@ type ConsumeResult struct {
 	Limits     []LimitUsage  // of each limit, by its index; nil when the plan has only the primary one. Without a primary limit, index 0 is zero.
 	FirstTerms *Terms        // of the first answer, if the request repeats an earlier one; else nil
 }
+
+// The bounds of a request id.
+const (
+	MaxRequestIDLength = 128            // bytes
+	RequestIDRetention = 24 * time.Hour // time for which it is remembered
+)
+
+// CheckCost returns an error if a cost is out of bounds.
+func CheckCost(cost int64) error {
+	if cost < 0 || cost > MaxCost {
+		return BadRequest("cost", "Cost must be a whole number from 0 to 1000000")
+	}
+	return nil
+}

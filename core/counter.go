@@ -17,9 +17,9 @@ const (
 
 // CounterID names the counter of a key, or the counter of a user if KeyID is "".
 type CounterID struct {
-	Account string
-	KeyID   string
-	UserID  int64
+	Account string `json:"account_id"`
+	KeyID   string `json:"key_id,omitempty"`
+	UserID  int64  `json:"user_id,omitempty"`
 }
 
 // WindowUsage is the usage of one window.
@@ -140,7 +140,7 @@ func (c *Counter) Decide(r *Consumption, b Bucket) ConsumeResult {
 			break
 		}
 		for i := range used {
-			used[i] = addSaturating(used[i], r.costOf(r.LimitAt(i).Meter))
+			used[i] = AddSaturating(used[i], r.costOf(r.LimitAt(i).Meter))
 		}
 	}
 	v := r.Result(reason, at, used)
@@ -203,7 +203,7 @@ func (c *Consumption) Charge() *Charge {
 func (c *Counter) Add(ch *Charge) {
 	c.open(ch)
 	c.Requests.add(ch.Cost)
-	c.Today = addSaturating(c.Today, ch.Cost)
+	c.Today = AddSaturating(c.Today, ch.Cost)
 	for _, m := range ch.Costs {
 		c.meter(m.Meter).add(m.Cost)
 	}
@@ -282,7 +282,7 @@ func (c *Counter) meter(name string) *PeriodUsage {
 		at = &(*at).Next
 	}
 	if *at == nil || (*at).Meter != name {
-		*at = &MeterUsage{Meter: intern(name), Next: *at} // comparisons of interned names read no text
+		*at = &MeterUsage{Meter: Intern(name), Next: *at} // comparisons of interned names read no text
 	}
 	return &(*at).Usage
 }
@@ -290,7 +290,7 @@ func (c *Counter) meter(name string) *PeriodUsage {
 // add adds a cost to every period.
 func (t *PeriodUsage) add(cost int64) {
 	for p := range t {
-		t[p] = addSaturating(t[p], cost)
+		t[p] = AddSaturating(t[p], cost)
 	}
 }
 
@@ -385,5 +385,5 @@ func (t *WindowUsage) AddDay(cost int64, at time.Time) {
 	if start := calendarOf(at).start; start > t.Start {
 		*t = WindowUsage{Start: start}
 	}
-	t.Used = addSaturating(t.Used, cost)
+	t.Used = AddSaturating(t.Used, cost)
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"fmt"
 	"time"
 )
@@ -17,11 +16,7 @@ type Date int32
 // DateOf returns the day in UTC that contains t.
 func DateOf(t time.Time) Date {
 	s := t.Unix()
-	d := s / secondsOfDay
-	if s%secondsOfDay < 0 {
-		d--
-	}
-	return Date(d)
+	return Date((s - floorMod(s, secondsOfDay)) / secondsOfDay)
 }
 
 // ParseDate returns the day that text names, as in 2026-03-12 (RFC 3339 full-date).
@@ -57,7 +52,7 @@ type Traffic struct {
 
 // Plus returns the sum, at most math.MaxInt64.
 func (t Traffic) Plus(u Traffic) Traffic {
-	return Traffic{addSaturating(t.Allowed, u.Allowed), addSaturating(t.Denied, u.Denied)}
+	return Traffic{AddSaturating(t.Allowed, u.Allowed), AddSaturating(t.Denied, u.Denied)}
 }
 
 // DayTotals is the traffic of one day.
@@ -90,65 +85,3 @@ type DaysFilter struct {
 	UserID  int64
 	PlanID  string // the keys with this PlanID, and the Shared traffic of the users with this PlanID
 }
-
-// KeyDays returns the traffic of a key on each day from first to last, both included.
-func (s *Service) KeyDays(ctx context.Context, account, id string, first, last Date) ([]DayTotals, error) {
-	if _, err := s.store.Key(ctx, account, id); err != nil {
-		return nil, err
-	}
-	return s.days(ctx, DaysFilter{Account: account, KeyID: id}, first, last)
-}
-
-// UserDays returns the traffic of a user on each day from first to last. A request belongs to the
-// user that had the key at the time.
-func (s *Service) UserDays(ctx context.Context, account string, id int64, first, last Date) ([]DayTotals, error) {
-	if _, err := s.store.User(ctx, account, id); err != nil {
-		return nil, err
-	}
-	return s.days(ctx, DaysFilter{Account: account, UserID: id}, first, last)
-}
-
-// PlanDays returns the traffic of the keys and users that the plan limits now, on each day from
-// first to last.
-func (s *Service) PlanDays(ctx context.Context, account, id string, first, last Date) ([]DayTotals, error) {
-	if _, err := s.store.Plan(ctx, account, id); err != nil {
-		return nil, err
-	}
-	return s.days(ctx, DaysFilter{Account: account, PlanID: id}, first, last)
-}
-
-// AccountDays returns the traffic of all users of an account on each day from first to last.
-func (s *Service) AccountDays(ctx context.Context, account string, first, last Date) ([]DayTotals, error) {
-	return s.days(ctx, DaysFilter{Account: account}, first, last)
-}
-
-// days returns the traffic of a key or user. The traffic of a plan or an account is a large query:
-// an account runs one at a time.
-func (s *Service) days(ctx context.Context, of DaysFilter, first, last Date) (list []DayTotals, err error) {
-	if err := checkDays(first, last); err != nil {
-		return nil, err
-	}
-	n := wholeAccount
-	if of.KeyID != "" || of.UserID != 0 {
-		n = 1
-	}
-	err = s.runQuery(ctx, of.Account, n, func() error {
-		list, err = s.store.Days(ctx, of, first, last)
-		return err
-	})
-	return list, err
-}
-
-// checkDays returns an error unless first to last is a range of 1 to [DaysKept] days.
-func checkDays(first, last Date) error {
-	switch n := int64(last) - int64(first) + 1; {
-	case n < 1:
-		return invalid("to", "To must not be before from")
-	case n > DaysKept:
-		return invalid("from", fmt.Sprintf("From must be at most %d days before to", DaysKept-1))
-	}
-	return nil
-}
-
-// Today returns the day of the service's clock.
-func (s *Service) Today() Date { return DateOf(s.now()) }

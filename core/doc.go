@@ -1,5 +1,5 @@
-// Package core decides whether a request of an API key fits into its quota. It holds every rule
-// that could be told to a customer; stores, HTTP and Caddy are elsewhere.
+// Package core is the model and the rules of quotas: accounts, users, plans, keys, periods, counters, and what a [Store] promises.
+// Every rule that could be told to a customer is here or in a package below. Stores, HTTP and Caddy are elsewhere.
 //
 // # The model
 //
@@ -44,13 +44,15 @@
 // both counters. A denied request counts on neither. A request is refused before its quota is read
 // if its key is malformed, unknown, expired or inactive, or if the user of the key is disabled.
 //
-// # The names
+// # The packages
 //
-// [Account], [OwnerKey], [User], [Key], [Plan], [Period], [Window] and [Counter] are the words
-// above. [Service.Validate] takes a [Request] and returns a [Decision]. A quota that is used up is
-// an [Outcome] of the decision; an error means that no decision was made. [Counter.Consume] is the
-// rule of counting: each store decides and counts as it does. [Store] says what each store
+//	core/service ─► core/signin ─► core ─► core/secrets
+//	core/document ─► core
+//
+// Package service validates requests and changes resources. Package signin signs people in. Package secrets makes, hashes and masks
+// secrets. Package document reads JSON and YAML into the members of patches. Package core has the shared types and the pure rules: [Counter.Consume] is the rule of counting, and each store
+// decides and counts as this method does. [UserMembers], [PlanMembers] and [KeyMembers] describe each member of a resource once. [Store] says what each store
 // promises, and storage/storetest checks it.
 //
-// Package core imports no HTTP, no database, no Caddy and no logger.
+// The packages import no HTTP, no database, no Caddy and no logger.
 package core

@@ -29,7 +29,7 @@ const (
 // Error is an error that may be shown to the caller: it has no internal text.
 type Error struct {
 	Code    Code   // "" for a refusal by a limit or a rate
-	Reason  Reason // of a refusal, see [Decision.Refusal]; "" for any other error
+	Reason  Reason // of a refusal; "" for any other error
 	Message string // a short sentence for a person, e.g. "User not found"
 	Field   string // the invalid member, "" for none
 	Detail  string // the reason that goes with Field, e.g. "Name is required"
@@ -47,33 +47,22 @@ func (e *Error) Error() string {
 // [errors.Is].
 var (
 	ErrAccountNotFound  = &Error{Code: CodeNotFound, Message: "Account not found"}
-	ErrAccountExists    = invalid("name", "An account with this name exists already")
+	ErrAccountExists    = Invalid("name", "An account with this name exists already")
 	ErrOwnerKeyNotFound = &Error{Code: CodeNotFound, Message: "Owner's key not found"}
-	ErrOwnerKeyExists   = invalid("key", "This owner's key belongs to another account")
-	ErrOwnerKeyRevoked  = invalid("key", "This owner's key was revoked")
+	ErrOwnerKeyExists   = Invalid("key", "This owner's key belongs to another account")
+	ErrOwnerKeyRevoked  = Invalid("key", "This owner's key was revoked")
 	ErrUserNotFound     = &Error{Code: CodeUserNotFound, Message: "User not found"}
 	ErrPlanNotFound     = &Error{Code: CodePlanNotFound, Message: "Plan not found"}
 	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}
 	ErrDuplicateEmail   = &Error{Code: CodeDuplicateEmail, Message: "Email already exists",
 		Field: "email", Detail: "A user with this email exists already"}
-	ErrDuplicateExternalID = invalid("external_id", "Another user of the account has this external_id")
-	// ErrTooManyRequests means that the account is over service_rate_limit, or that 16 of its large
-	// queries already wait.
-	ErrTooManyRequests = &Error{Code: CodeRateLimitExceeded, Message: "Too many requests to this API"}
+	ErrDuplicateExternalID = Invalid("external_id", "Another user of the account has this external_id")
 	// ErrTooLarge means that a transaction has more changes than the store takes at once. The text of the wrapping error
 	// has the numbers.
 	ErrTooLarge = &Error{Code: CodeValidation, Message: "The transaction is too large for the store"}
 	// ErrUnavailable means that the store cannot be reached, is not ready or is closed. No decision
 	// was made; a later attempt may succeed.
 	ErrUnavailable = &Error{Code: CodeUnavailable, Message: "Service unavailable"}
-)
-
-// The errors of authentication by an owner's key.
-var (
-	// ErrInvalidOwnerKey means that the credential is wrong, revoked or expired.
-	ErrInvalidOwnerKey = &Error{Code: CodeInvalidAPIKey, Message: "Invalid API key"}
-
-	errOwnerKeyForm = invalid("key", "An owner's key is lk_ and 29 letters or digits")
 )
 
 // ErrorCode returns the code of the first [Error] in err's chain, and
@@ -110,12 +99,12 @@ type loggedError struct{ error }
 
 func (e *loggedError) Unwrap() error { return e.error }
 
-// invalid returns the error for a member of a resource that breaks a rule.
-func invalid(field, detail string) *Error {
+// Invalid returns the error for a member of a resource that breaks a rule.
+func Invalid(field, detail string) *Error {
 	return &Error{Code: CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
 }
 
-// badRequest returns the error for a member of a validation request that breaks a rule.
-func badRequest(field, detail string) *Error {
+// BadRequest returns the error for a member of a validation request that breaks a rule.
+func BadRequest(field, detail string) *Error {
 	return &Error{Code: CodeInvalidRequest, Message: "Invalid request", Field: field, Detail: detail}
 }

@@ -1,16 +1,13 @@
 package core
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // MeterRequests is the name of the meter that every account has: it counts requests.
@@ -35,6 +32,12 @@ func (l Limit) Unlimited() bool { return l.Max == Unlimited }
 // Remaining returns the rest of the limit, at least 0.
 func (l Limit) Remaining(used int64) int64 { return max(0, l.Max-used) }
 
+// LimitUsage is a limit and the usage in its window.
+type LimitUsage struct {
+	Limit
+	Usage
+}
+
 // Percentage returns the usage in percent of the limit with two decimals, 0 if there is no limit.
 func (u *LimitUsage) Percentage() float64 {
 	if u.Limit.Unlimited() {
@@ -43,8 +46,8 @@ func (u *LimitUsage) Percentage() float64 {
 	return Percentage(u.Used, u.Max)
 }
 
-// share returns the usage divided by the limit, 0 if there is no limit. It is 1 or more if nothing is left.
-func (u *LimitUsage) share() float64 {
+// Share returns the usage divided by the limit, 0 if there is no limit. It is 1 or more if nothing is left.
+func (u *LimitUsage) Share() float64 {
 	if u.Limit.Unlimited() {
 		return 0
 	}
@@ -83,11 +86,11 @@ func (p RatePer) Duration() time.Duration {
 func (r *Rate) check() error {
 	switch {
 	case r.Requests < 1 || r.Requests > MaxRate:
-		return invalid("rate", "The requests of a rate must be from 1 to 1000000")
+		return Invalid("rate", "The requests of a rate must be from 1 to 1000000")
 	case r.Per != PerSecond && r.Per != PerMinute:
-		return invalid("rate", "The per of a rate must be second or minute")
+		return Invalid("rate", "The per of a rate must be second or minute")
 	case r.Burst < 1 || r.Burst > MaxRate:
-		return invalid("rate", "The burst of a rate must be from 1 to 1000000")
+		return Invalid("rate", "The burst of a rate must be from 1 to 1000000")
 	}
 	return nil
 }
@@ -190,7 +193,7 @@ func IsMeterName(name string) bool { return meterName.MatchString(name) }
 // checkMeterName returns an error unless a name is the name of a meter.
 func checkMeterName(field, name string) error {
 	if !IsMeterName(name) {
-		return invalid(field, "A meter is named by 1 to 32 letters a to z, digits or _, and begins with a letter: "+strconv.Quote(sanitize(name, 64)))
+		return Invalid(field, "A meter is named by 1 to 32 letters a to z, digits or _, and begins with a letter: "+strconv.Quote(secrets.Sanitize(name, 64)))
 	}
 	return nil
 }
@@ -203,142 +206,33 @@ func (p *Plan) checkLimits() error {
 		}
 	}
 	if len(p.Limits) > MaxLimits {
-		return invalid("limits", fmt.Sprintf("Limits must be at most %d", MaxLimits))
+		return Invalid("limits", fmt.Sprintf("Limits must be at most %d", MaxLimits))
 	}
 	for i, l := range p.Limits {
 		if err := checkMeterName("limits", l.Meter); err != nil {
 			return err
 		}
 		if l.Max < 1 || l.Max > MaxLimit {
-			return invalid("limits", fmt.Sprintf("The max of limit %d must be greater than 0 and at most %d", i+1, int64(MaxLimit)))
+			return Invalid("limits", fmt.Sprintf("The max of limit %d must be greater than 0 and at most %d", i+1, int64(MaxLimit)))
 		}
 		for _, other := range p.Limits[:i] {
 			if l.Meter == other.Meter && l.Period == other.Period {
-				return invalid("limits", fmt.Sprintf("Limit %d is a second limit of %s in a %v", i+1, l.Meter, l.Period))
+				return Invalid("limits", fmt.Sprintf("Limit %d is a second limit of %s in a %v", i+1, l.Meter, l.Period))
 			}
 		}
 		if p.Limit != Unlimited && l.Meter == MeterRequests && l.Period == p.Period {
-			return invalid("limits", fmt.Sprintf("Limit %d repeats max_requests and request_period", i+1))
+			return Invalid("limits", fmt.Sprintf("Limit %d repeats max_requests and request_period", i+1))
 		}
 	}
 	return nil
 }
 
-// metersOf are the meters that the plans of an account name, besides requests.
-type metersOf map[string]bool
-
-// addPlan adds the meters of a plan.
-func (m metersOf) addPlan(p *Plan) {
-	for _, l := range p.Limits {
-		if l.Meter != MeterRequests {
-			m[l.Meter] = true
-		}
-	}
-}
-
-// limits returns the further limits of a plan, none for nil.
-func (p *Plan) limits() []Limit {
+// FurtherLimits returns the further limits of a plan, none for nil.
+func (p *Plan) FurtherLimits() []Limit {
 	if p == nil {
 		return nil
 	}
 	return p.Limits
-}
-
-// loadMeters reads the meters of an account for the cache.
-func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, error) {
-	meters := metersOf{}
-	list := func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
-	err := eachPage(ctx, list, func(plans []*Plan) error {
-		for _, p := range plans {
-			meters.addPlan(p)
-		}
-		return nil
-	})
-	return &meters, err
-}
-
-// Meters returns requests and the meters that the plans of an account name, sorted.
-func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
-	meters, err := s.meters.get(ctx, account)
-	if err != nil {
-		return nil, err
-	}
-	return append([]string{MeterRequests}, slices.Sorted(maps.Keys(*meters))...), nil
-}
-
-// checkMeters returns an error when the batch gives limits to plans, and its account would have more than MaxMeters meters, or
-// would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters.
-func (b *Batch) checkMeters(ctx context.Context) error {
-	if !b.setsLimits {
-		return nil
-	}
-	meters := metersOf{}
-	for _, p := range b.plans {
-		if p != nil {
-			meters.addPlan(p)
-		}
-	}
-	err := eachPage(ctx, b.tx.Plans, func(plans []*Plan) error {
-		for _, p := range plans {
-			if _, changed := b.plans[p.ID]; !changed {
-				meters.addPlan(p)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if len(meters) > MaxMeters {
-		return invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", MaxMeters, len(meters)))
-	}
-	err = (&Account{Meters: slices.Clone(b.everHad)}).addMeters(meters)
-	if errors.Is(err, errUnchanged) {
-		return nil
-	}
-	b.newMeters = meters
-	return err
-}
-
-// addMeters adds meters to [Account.Meters]. It returns errUnchanged if the account has had each of them.
-func (a *Account) addMeters(meters metersOf) error {
-	had := len(a.Meters)
-	for _, m := range slices.Sorted(maps.Keys(meters)) {
-		if !slices.Contains(a.Meters, m) {
-			a.Meters = append(a.Meters, m)
-		}
-	}
-	switch {
-	case len(a.Meters) == had:
-		return errUnchanged
-	case len(a.Meters) > MaxMetersEver:
-		return invalid("limits", fmt.Sprintf("The plans of an account name at most %d different meters in its lifetime. Use one of these again: %s",
-			MaxMetersEver, strings.Join(a.Meters[:had], " ")))
-	}
-	return nil
-}
-
-// charged returns the costs on meters that the plan in force, or another plan of the account, names. The others cost
-// nothing.
-func (s *Service) charged(ctx context.Context, pl *Plan, costs []MeterCost) ([]MeterCost, error) {
-	if len(costs) == 0 {
-		return nil, nil
-	}
-	counted := func(m MeterCost) bool { // by the plan in force: the cache of the account may not know it yet
-		return m.Cost > 0 && slices.ContainsFunc(pl.Limits, func(l Limit) bool { return l.Meter == m.Meter })
-	}
-	if !slices.ContainsFunc(costs, func(m MeterCost) bool { return !counted(m) }) {
-		return costs, nil
-	}
-	meters, err := s.meters.get(ctx, pl.AccountID)
-	if err != nil {
-		return nil, err
-	}
-	free := func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !counted(m) }
-	if !slices.ContainsFunc(costs, free) {
-		return costs, nil
-	}
-	return slices.DeleteFunc(slices.Clone(costs), free), nil
 }
 
 // MaxCosts is the largest number of meters that one request names.
@@ -348,14 +242,14 @@ const MaxCosts = MaxMeters + 1
 // no meter.
 func CheckCosts(costs []MeterCost) error {
 	if len(costs) > MaxCosts {
-		return badRequest("costs", fmt.Sprintf("Costs must name at most %d meters", MaxCosts))
+		return BadRequest("costs", fmt.Sprintf("Costs must name at most %d meters", MaxCosts))
 	}
 	for _, m := range costs {
 		if !meterName.MatchString(m.Meter) {
-			return badRequest("costs", "Costs must name meters: 1 to 32 letters a to z, digits or _, the first a letter")
+			return BadRequest("costs", "Costs must name meters: 1 to 32 letters a to z, digits or _, the first a letter")
 		}
 		if m.Cost < 0 || m.Cost > MaxMeterCost {
-			return badRequest("costs", "The cost of "+m.Meter+" must be a whole number from 0 to 1000000000")
+			return BadRequest("costs", "The cost of "+m.Meter+" must be a whole number from 0 to 1000000000")
 		}
 	}
 	return nil

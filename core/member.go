@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 )
 
 // MemberType says how the values of a member are written in JSON, and which Go type they have.
@@ -29,6 +30,8 @@ type Member[R, P any] struct {
 	Nullable bool // null clears the member
 	Required bool // of a new resource
 
+	Words []string // the only values of a text; nil for other texts
+
 	set   func(p *P, v any)  // v has the type of the member; nil clears it
 	given func(p *P) bool    // the patch sets the member
 	get   func(r *R) any     // as for set
@@ -40,6 +43,9 @@ func (m *Member[R, P]) Set(p *P, v any) { m.set(p, v) }
 
 // Get returns the value of the member, nil for none.
 func (m *Member[R, P]) Get(r *R) any { return m.get(r) }
+
+// Independent reports whether the rules of the member depend on no other resource. [Members.Apply] sets only such members.
+func (m *Member[R, P]) Independent() bool { return m.apply != nil }
 
 // plain describes a member that is never null. in returns its field in a patch, get its value, and set checks and sets it.
 func plain[R, P, T any](name string, typ MemberType, in func(*P) **T, get func(*R) T, set func(*R, T) error) Member[R, P] {
@@ -54,7 +60,19 @@ func plain[R, P, T any](name string, typ MemberType, in func(*P) **T, get func(*
 	return m
 }
 
-// required makes a member required.
+// word describes a text member that has one of some words. Other texts are refused with the detail.
+func word[R, P any](name string, words []string, detail string, in func(*P) **string, get func(*R) string, set func(*R, string)) Member[R, P] {
+	m := plain(name, TypeText, in, get, func(r *R, v string) error {
+		if set(r, v); !slices.Contains(words, v) {
+			return Invalid(name, detail)
+		}
+		return nil
+	})
+	m.Words = words
+	return m
+}
+
+// required returns the member as a required one.
 func (m Member[R, P]) required() Member[R, P] {
 	m.Required = true
 	return m
@@ -83,10 +101,18 @@ func nullable[R, P, T any](name string, typ MemberType, in func(*P) *Optional[T]
 	return m
 }
 
+// unchecked returns the set of a member without a rule of its own.
+func unchecked[R, T any](set func(*R, T)) func(*R, T) error {
+	return func(r *R, v T) error {
+		set(r, v)
+		return nil
+	}
+}
+
 // nameMember describes the member name. of returns where a resource has it.
 func nameMember[R, P any](in func(*P) **string, of func(*R) *string) Member[R, P] {
 	return plain("name", TypeText, in, func(r *R) string { return *of(r) }, func(r *R, v string) (err error) {
-		*of(r), err = cleanName("name", v)
+		*of(r), err = CleanName("name", v)
 		return err
 	}).required()
 }
@@ -113,8 +139,8 @@ type Members[R, P any] struct {
 	rule  func(*R) error // the rules of several members; nil for none
 }
 
-// apply checks and sets the members of a patch that do not depend on other resources.
-func (ms *Members[R, P]) apply(p *P, r *R) error {
+// Apply checks and sets the members of a patch that do not depend on other resources.
+func (ms *Members[R, P]) Apply(p *P, r *R) error {
 	for i := range ms.List {
 		if m := &ms.List[i]; m.apply != nil && m.given(p) {
 			if err := m.apply(p, r); err != nil {
@@ -128,6 +154,21 @@ func (ms *Members[R, P]) apply(p *P, r *R) error {
 	return ms.rule(r)
 }
 
+// Changes reports whether a patch gives a member of a resource another value. It may report a change where only the form differs, such as
+// a name with insignificant space.
+func (ms *Members[R, P]) Changes(p P, r *R) bool {
+	for i := range ms.List {
+		m, same := &ms.List[i], p
+		if !m.given(&p) {
+			continue
+		}
+		if m.set(&same, m.get(r)); !reflect.DeepEqual(same, p) {
+			return true
+		}
+	}
+	return false
+}
+
 // Errors returns each rule that a patch breaks on any resource, in the order of the members.
 func (ms *Members[R, P]) Errors(p P) (errs []error) {
 	whole := ms.fresh()
@@ -137,7 +178,7 @@ func (ms *Members[R, P]) Errors(p P) (errs []error) {
 			continue
 		}
 		alone := Members[R, P]{List: ms.List[i : i+1], rule: ms.rule}
-		if err := alone.apply(&p, ms.fresh()); err != nil {
+		if err := alone.Apply(&p, ms.fresh()); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -155,14 +196,14 @@ func (ms *Members[R, P]) Errors(p P) (errs []error) {
 func (ms *Members[R, P]) Missing(p P) (errs []error) {
 	for i := range ms.List {
 		if m := &ms.List[i]; m.Required && !m.given(&p) {
-			errs = append(errs, invalid(m.Name, fieldLabel(m.Name)+" is required"))
+			errs = append(errs, Invalid(m.Name, fieldLabel(m.Name)+" is required"))
 		}
 	}
 	return errs
 }
 
-// required returns the first error of Missing, nil for none.
-func (ms *Members[R, P]) required(p P) error {
+// Required returns the first error of Missing, nil for none.
+func (ms *Members[R, P]) Required(p P) error {
 	if errs := ms.Missing(p); len(errs) > 0 {
 		return errs[0]
 	}
@@ -183,7 +224,7 @@ func (ms *Members[R, P]) check(r *R) error {
 			return err
 		}
 		if !reflect.DeepEqual(m.get(&again), m.get(r)) {
-			return invalid(m.Name, fieldLabel(m.Name)+" must have no insignificant space")
+			return Invalid(m.Name, fieldLabel(m.Name)+" must have no insignificant space")
 		}
 	}
 	if ms.rule == nil {

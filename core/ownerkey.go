@@ -1,35 +1,21 @@
 package core
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
-
-// MaxOwnerGrace is the longest grace of [Service.RegenerateOwnerKey].
-const MaxOwnerGrace = 365 * 24 * time.Hour
-
-// MaxOwnerKeys is the largest number of owner's keys of an account in force. Nodes on one Redis that create keys at the same time may
-// exceed it by one each.
-const MaxOwnerKeys = 100
-
-// lastUsedResolution is the resolution of OwnerKey.LastUsedAt. It bounds the writes to one a minute
-// for each owner's key.
-const lastUsedResolution = time.Minute
 
 // OwnerKey is a credential of an account for the REST API.
 type OwnerKey struct {
-	ID        string     `json:"id"` // okey_…
-	AccountID string     `json:"account_id"`
-	Name      string     `json:"name"`
-	Digest    Digest     `json:"digest"`
-	Hint      string     `json:"hint"` // lk_…wxyz
-	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"` // nil: never
-	RevokedAt *time.Time `json:"revoked_at,omitempty"` // nil: in force
+	ID        string         `json:"id"` // okey_…
+	AccountID string         `json:"account_id"`
+	Name      string         `json:"name"`
+	Digest    secrets.Digest `json:"digest"`
+	Hint      string         `json:"hint"` // lk_…wxyz
+	CreatedAt time.Time      `json:"created_at"`
+	ExpiresAt *time.Time     `json:"expires_at,omitempty"` // nil: never
+	RevokedAt *time.Time     `json:"revoked_at,omitempty"` // nil: in force
 
 	LastUsedAt *time.Time `json:"last_used_at,omitempty"` // to the minute; nil: never
 }
@@ -37,205 +23,4 @@ type OwnerKey struct {
 // InForce reports whether the key is neither revoked nor expired at the time now.
 func (k *OwnerKey) InForce(now time.Time) bool {
 	return k.RevokedAt == nil && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt))
-}
-
-func (s *Service) newOwnerKey(account, name, secret string) *OwnerKey {
-	return &OwnerKey{
-		ID: newID("okey_"), AccountID: account, Name: name,
-		Digest: DigestOf(secret), Hint: HintOf(secret), CreatedAt: s.now(),
-	}
-}
-
-// Authenticate returns the owner's key with the secret, or [ErrInvalidOwnerKey] if the secret is
-// malformed, unknown, revoked or expired.
-func (s *Service) Authenticate(ctx context.Context, secret string) (*OwnerKey, error) {
-	if !WellFormedOwnerSecret(secret) {
-		return nil, ErrInvalidOwnerKey
-	}
-	k, err := s.ownerKeys.get(ctx, DigestOf(secret))
-	if errors.Is(err, ErrOwnerKeyNotFound) {
-		return nil, ErrInvalidOwnerKey
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !k.InForce(s.now()) {
-		return nil, ErrInvalidOwnerKey
-	}
-	s.recordUse(ctx, k)
-	return k, nil
-}
-
-// lastUses holds the last stored use of each owner's key.
-type lastUses struct{ byDigest sync.Map } // Digest → *atomic.Int64, Unix seconds
-
-// recordUse stores the time of use of an owner's key, at most once a minute. If the store fails,
-// the request is served all the same.
-func (s *Service) recordUse(ctx context.Context, k *OwnerKey) {
-	written, ok := s.lastUse.byDigest.Load(k.Digest)
-	if !ok {
-		written, _ = s.lastUse.byDigest.LoadOrStore(k.Digest, new(atomic.Int64))
-	}
-	now := s.now()
-	before := written.(*atomic.Int64).Load()
-	if now.Unix()-before < int64(lastUsedResolution/time.Second) || !written.(*atomic.Int64).CompareAndSwap(before, now.Unix()) {
-		return
-	}
-	_, _ = s.store.UpdateOwnerKey(ctx, k.AccountID, k.ID, func(k *OwnerKey) error {
-		if k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < lastUsedResolution {
-			return errUnchanged
-		}
-		k.LastUsedAt = &now
-		return nil
-	})
-}
-
-// errUnchanged makes an update store nothing.
-var errUnchanged = errors.New("nothing to change")
-
-// CreateOwnerKey creates another owner's key of the account and returns it with its secret, which
-// is shown only once. It is a validation error if the account has MaxOwnerKeys in force.
-func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*OwnerKey, string, error) {
-	return s.createOwnerKey(ctx, account, name, MaxOwnerKeys)
-}
-
-// createOwnerKey is [Service.CreateOwnerKey] for an account that has less than most keys in force.
-func (s *Service) createOwnerKey(ctx context.Context, account, name string, most int) (*OwnerKey, string, error) {
-	name, err := cleanName("name", name)
-	if err != nil {
-		return nil, "", err
-	}
-	unlock, err := s.ownerKeyCreations.Lock(ctx, account)
-	if err != nil {
-		return nil, "", err
-	}
-	defer unlock()
-	if err := s.checkOwnerKeys(ctx, account, most); err != nil {
-		return nil, "", err
-	}
-	secret := NewOwnerSecret()
-	k := s.newOwnerKey(account, name, secret)
-	err = s.store.CreateOwnerKey(ctx, k)
-	s.ownerKeys.forget(k.Digest) // also after an error: see updateOwnerKey
-	if err != nil {
-		return nil, "", err
-	}
-	return k, secret, nil
-}
-
-// checkOwnerKeys returns an error if the account has most owner's keys in force.
-func (s *Service) checkOwnerKeys(ctx context.Context, account string, most int) error {
-	n, now := 0, s.now()
-	list := func(p Page) ([]*OwnerKey, int, error) { return s.store.OwnerKeys(ctx, account, p) }
-	err := eachPage(ctx, list, func(keys []*OwnerKey) error {
-		for _, k := range keys {
-			if k.InForce(now) {
-				n++
-			}
-		}
-		return nil
-	})
-	if err == nil && n >= most {
-		err = invalid("name", fmt.Sprintf("An account has at most %d owner's keys in force: revoke one that you do not need", MaxOwnerKeys))
-	}
-	return err
-}
-
-// updateOwnerKey is [Store.UpdateOwnerKey], and removes the key from the cache. It does so after an error, too: the store may have
-// stored a change that it answers with [ErrUnavailable].
-func (s *Service) updateOwnerKey(ctx context.Context, account, id string, fn func(*OwnerKey) error) (*OwnerKey, error) {
-	var digest Digest
-	k, err := s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
-		digest = k.Digest
-		return fn(k)
-	})
-	s.ownerKeys.forget(digest)
-	return k, err
-}
-
-// OwnerKeys returns a page of the owner's keys of the account, oldest first, including revoked
-// ones, and their total.
-func (s *Service) OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error) {
-	return s.store.OwnerKeys(ctx, account, p)
-}
-
-// RevokeOwnerKey revokes an owner's key: the next request with it is refused. Revoking it again
-// changes nothing. A missing key is [ErrOwnerKeyNotFound].
-func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*OwnerKey, error) {
-	k, err := s.updateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
-		if k.RevokedAt == nil {
-			now := s.now()
-			k.RevokedAt = &now
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.lastUse.byDigest.Delete(k.Digest)
-	return k, nil
-}
-
-// RegenerateOwnerKey creates an owner's key with the name of an old one, and returns it with its
-// secret, which is shown only once. The old key works for the time grace: with 0 it is revoked at
-// once, with a negative grace it works until it is revoked. A missing key is [ErrOwnerKeyNotFound],
-// a key that no longer works [ErrOwnerKeyRevoked].
-func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, grace time.Duration) (*OwnerKey, string, error) {
-	if grace > MaxOwnerGrace {
-		return nil, "", invalid("grace_seconds", "Grace seconds must be at most 31536000, a year")
-	}
-	old, err := s.OwnerKey(ctx, account, id)
-	if err != nil {
-		return nil, "", err
-	}
-	if !old.InForce(s.now()) {
-		return nil, "", ErrOwnerKeyRevoked
-	}
-	most := MaxOwnerKeys
-	if grace == 0 {
-		most++ // the old key ends at once
-	}
-	k, secret, err := s.createOwnerKey(ctx, account, old.Name, most) // before the old key ends, so that one key always works
-	if err != nil || grace < 0 {
-		return k, secret, err
-	}
-	if grace == 0 {
-		_, err = s.RevokeOwnerKey(ctx, account, id)
-		return s.revokeOnError(ctx, k, secret, err)
-	}
-	until := s.now().Add(grace)
-	_, err = s.updateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
-		if k.ExpiresAt == nil || until.Before(*k.ExpiresAt) {
-			k.ExpiresAt = &until
-		}
-		return nil
-	})
-	return s.revokeOnError(ctx, k, secret, err)
-}
-
-// revokeOnError revokes the new key k if ending the old key failed with err. Nobody has seen the
-// secret of k.
-func (s *Service) revokeOnError(ctx context.Context, k *OwnerKey, secret string, err error) (*OwnerKey, string, error) {
-	if err == nil {
-		return k, secret, nil
-	}
-	_, failed := s.RevokeOwnerKey(context.WithoutCancel(ctx), k.AccountID, k.ID)
-	return nil, "", errors.Join(err, failed)
-}
-
-// OwnerKey returns an owner's key of the account, or [ErrOwnerKeyNotFound].
-func (s *Service) OwnerKey(ctx context.Context, account, id string) (found *OwnerKey, err error) {
-	list := func(p Page) ([]*OwnerKey, int, error) { return s.store.OwnerKeys(ctx, account, p) }
-	err = eachPage(ctx, list, func(keys []*OwnerKey) error {
-		for _, k := range keys {
-			if k.ID == id {
-				found = k
-			}
-		}
-		return nil
-	})
-	if err == nil && found == nil {
-		err = ErrOwnerKeyNotFound
-	}
-	return found, err
 }

@@ -11,7 +11,8 @@ import (
 // Period is the calendar period of a limit, in UTC.
 type Period uint8
 
-// The periods. Each value is an index into a [PeriodUsage] and is stored: it never changes.
+// The periods. Each value is an index into a [PeriodUsage] and is stored: it never changes once a version is released. The periods up to Year
+// follow the calendar and the anchors of a user; Lifetime is the last one. Stores rely on this order.
 const (
 	Day      Period = iota // midnight to midnight
 	Week                   // Monday to Monday, as in ISO 8601
@@ -43,17 +44,22 @@ func ParsePeriod(name string) (Period, error) {
 }
 
 // PeriodNames returns the names of periods for a message: "day, week, month, year".
-func PeriodNames(list []Period) string {
+func PeriodNames(list []Period) string { return strings.Join(namesOf(list), ", ") }
+
+func namesOf(list []Period) []string {
 	names := make([]string, len(list))
 	for i, p := range list {
 		names[i] = p.String()
 	}
-	return strings.Join(names, ", ")
+	return names
 }
+
+// valid reports whether the period is one of [Periods].
+func (p Period) valid() bool { return p < periods }
 
 // String returns the name of the period.
 func (p Period) String() string {
-	if int(p) >= len(periodNames) {
+	if !p.valid() {
 		return fmt.Sprintf("Period(%d)", uint8(p))
 	}
 	return periodNames[p]
@@ -61,7 +67,7 @@ func (p Period) String() string {
 
 // MarshalText writes the name of the period.
 func (p Period) MarshalText() ([]byte, error) {
-	if int(p) >= len(periodNames) {
+	if !p.valid() {
 		return nil, fmt.Errorf("period: no period has the number %d", uint8(p))
 	}
 	return []byte(periodNames[p]), nil
@@ -95,26 +101,23 @@ func (w Window) Contains(t time.Time) bool {
 	return !t.Before(w.Start) && (!w.Ends() || t.Before(w.End))
 }
 
-// lifetimeStart is the start of the window of [Lifetime] in Unix seconds.
-const lifetimeStart = 0
+// epoch is the start of the window of [Lifetime]. The minutes, hours, days, months and years of the calendar are counted from it.
+var epoch = time.Unix(0, 0).UTC()
+
+// firstMonday is the day from which the weeks of the calendar are counted.
+var firstMonday = epoch.AddDate(0, 0, 4)
 
 // Window returns the window of the period that contains t.
 func (p Period) Window(t time.Time) Window {
-	switch p {
-	case Minute, Hour:
-		length := int64(60)
-		if p == Hour {
-			length *= 60
-		}
-		start := t.Unix() - floorMod(t.Unix(), length)
-		return Window{time.Unix(start, 0).UTC(), time.Unix(start+length, 0).UTC()}
-	case Lifetime:
-		return Window{Start: time.Unix(lifetimeStart, 0).UTC()}
-	}
-	if p >= periods {
+	switch {
+	case !p.valid():
 		panic("invalid period " + p.String())
+	case p == Lifetime:
+		return Window{Start: epoch}
+	case p.anchored():
+		return calendarOf(t).windows[p]
 	}
-	return calendarOf(t).windows[p]
+	return p.windowFrom(epoch, t)
 }
 
 // calendar holds the windows of one day in UTC.
@@ -137,42 +140,21 @@ func calendarOfUnix(at int64) *calendar {
 	}
 	c, t := new(calendar), time.Unix(at, 0)
 	for p := range c.windows {
-		start := Period(p).start(t)
-		c.windows[p] = Window{Start: start, End: Period(p).next(start)}
-		c.starts[p] = start.Unix()
+		c.windows[p] = Period(p).calendarWindow(t)
+		c.starts[p] = c.windows[p].Start.Unix()
 	}
 	c.start, c.end = c.starts[Day], c.windows[Day].End.Unix()
 	lastCalendar.Store(c)
 	return c
 }
 
-// start returns the beginning of the window that contains t.
-func (p Period) start(t time.Time) time.Time {
-	y, m, d := t.UTC().Date()
-	switch p {
-	case Week:
-		sinceMonday := (int(t.UTC().Weekday()) + 6) % 7
-		d -= sinceMonday
-	case Month:
-		d = 1
-	case Year:
-		m, d = time.January, 1
+// calendarWindow returns the day, week, month or year of the calendar that contains a time. Unlike [Period.Window] it leaves lastCalendar
+// alone, which has the windows of today.
+func (p Period) calendarWindow(at time.Time) Window {
+	if p == Week {
+		return p.windowFrom(firstMonday, at)
 	}
-	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
-}
-
-// next returns the end of the window that begins at start.
-func (p Period) next(start time.Time) time.Time {
-	switch p {
-	case Day:
-		return start.AddDate(0, 0, 1)
-	case Week:
-		return start.AddDate(0, 0, 7)
-	case Month:
-		return start.AddDate(0, 1, 0)
-	default:
-		return start.AddDate(1, 0, 0)
-	}
+	return p.windowFrom(epoch, at)
 }
 
 // Anchors are the moments at which the windows of a user begin, by the time from which each is in force, oldest
@@ -211,7 +193,7 @@ func (a Anchors) Window(p Period, at time.Time) Window {
 	if start.IsZero() || !p.anchored() {
 		return p.Window(at)
 	}
-	return p.anchoredWindow(start, at)
+	return p.windowFrom(start, at)
 }
 
 // Since returns, for each period, the time from which usage counts in the window that contains at: the start of that window. A new anchor
@@ -252,10 +234,9 @@ func (a Anchors) since(p Period, at int64) (start, end int64) {
 func (a Anchors) window(p Period, at int64) Window {
 	t := time.Unix(at, 0)
 	if start := a.Start(); !start.IsZero() {
-		return p.anchoredWindow(start, t)
+		return p.windowFrom(start, t)
 	}
-	start := p.start(t) // not from the cache, which has the day of the last call: today
-	return Window{start, p.next(start)}
+	return p.calendarWindow(t)
 }
 
 // longest returns the length of the longest window of a day, week, month or year, in seconds.
@@ -270,22 +251,20 @@ func (s *Since) setCalendar(at int64) {
 	for p := Day; p <= Year; p++ {
 		s[p] = c.starts[p]
 	}
-	s[Minute], s[Hour], s[Lifetime] = at-floorMod(at, 60), at-floorMod(at, 3600), lifetimeStart
+	s[Minute], s[Hour], s[Lifetime] = at-floorMod(at, lengths[Minute]), at-floorMod(at, lengths[Hour]), epoch.Unix()
 }
 
 // anchored reports whether an anchor moves the windows of the period.
 func (p Period) anchored() bool { return p <= Year }
 
-// anchoredWindow returns the window of a period that contains a time, if one window begins at start. Windows of a
+// lengths are the lengths of windows in seconds; 0 for months, years and the lifetime.
+var lengths = [periods]int64{Minute: 60, Hour: 60 * 60, Day: secondsOfDay, Week: 7 * secondsOfDay}
+
+// windowFrom returns the window of a period that contains a time, if one window begins at start. Windows of a
 // month begin on the day of start, or on the last day of a shorter month.
-func (p Period) anchoredWindow(start, at time.Time) Window {
+func (p Period) windowFrom(start, at time.Time) Window {
 	start, at = start.UTC(), at.UTC()
-	switch p {
-	case Day, Week:
-		length := int64(secondsOfDay)
-		if p == Week {
-			length *= 7
-		}
+	if length := lengths[p]; length > 0 {
 		begin := at.Unix() - floorMod(at.Unix()-start.Unix(), length)
 		return Window{time.Unix(begin, 0).UTC(), time.Unix(begin+length, 0).UTC()}
 	}
@@ -318,8 +297,8 @@ func floorMod(a, b int64) int64 { return (a%b + b) % b }
 // MaxAnchors is the largest number of anchors that are kept for a user.
 const MaxAnchors = 32
 
-// moved returns the anchors with another start, in force from now on. It drops anchors that no window reaches any more.
-func (a Anchors) moved(start, now time.Time) (Anchors, error) {
+// Moved returns the anchors with another start, in force from now on. It drops anchors that no window reaches any more.
+func (a Anchors) Moved(start, now time.Time) (Anchors, error) {
 	start, now = start.UTC().Truncate(time.Second), now.UTC().Truncate(time.Second)
 	if start.Equal(a.Start()) {
 		return a, nil
@@ -336,7 +315,7 @@ func (a Anchors) moved(start, now time.Time) (Anchors, error) {
 		}
 	}
 	if len(kept) == MaxAnchors {
-		return nil, invalid("custom_start", fmt.Sprintf("The start of the windows can be changed %d times a year", MaxAnchors-1))
+		return nil, Invalid("custom_start", fmt.Sprintf("The start of the windows can be changed %d times a year", MaxAnchors-1))
 	}
 	return append(kept, Anchor{From: now, Start: start}), nil
 }

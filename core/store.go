@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // Store persists what the service decides. Implementations are in storage/, and
@@ -53,7 +55,7 @@ type Store interface {
 	CreateOwnerKey(ctx context.Context, k *OwnerKey) error
 	// OwnerKeyByDigest returns the owner's key of any account that has the digest,
 	// in force or not, or ErrOwnerKeyNotFound.
-	OwnerKeyByDigest(ctx context.Context, d Digest) (*OwnerKey, error)
+	OwnerKeyByDigest(ctx context.Context, d secrets.Digest) (*OwnerKey, error)
 	// OwnerKeys lists the owner's keys of an account.
 	OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error)
 	// UpdateOwnerKey runs fn on an owner's key and stores the result, atomically. fn does not
@@ -77,6 +79,8 @@ type Store interface {
 	// takes at once is ErrTooLarge.
 	Update(ctx context.Context, account string, fn func(Tx) error) error
 
+	// View runs fn on a view of one account. fn must not use the store itself, and may run more than once.
+	View(ctx context.Context, account string, fn func(View) error) error
 	// User returns a user, or ErrUserNotFound.
 	User(ctx context.Context, account string, id int64) (*User, error)
 	// Users lists the users that match, by id.
@@ -89,7 +93,7 @@ type Store interface {
 	Key(ctx context.Context, account, id string) (*Key, error)
 	// KeyByDigest returns the key of any account that has the digest among its
 	// Digests, whether it still works or not, or ErrKeyNotFound.
-	KeyByDigest(ctx context.Context, d Digest) (*Key, error)
+	KeyByDigest(ctx context.Context, d secrets.Digest) (*Key, error)
 	// Keys lists the keys that match, by Seq.
 	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
 
@@ -163,6 +167,16 @@ type Store interface {
 	io.Closer
 }
 
+// View reads the resources and counters of one account, as the methods of [Store] with the same names do. The resources are of
+// one moment in badgerstore only. Counters may be newer than the resources.
+type View interface {
+	User(id int64) (*User, error)
+	Plan(id string) (*Plan, error)
+	Key(id string) (*Key, error)
+	Keys(f KeyFilter, p Page) ([]*Key, int, error)
+	Counters(ids []CounterID) ([]Counter, error)
+}
+
 // A HistoryIndex is a [Store] that finds times in histories fast, and waits for no network.
 type HistoryIndex interface {
 	Store
@@ -190,6 +204,8 @@ type Importer interface {
 	// LastNumbers returns the largest numbers that the account has given to users, plans and keys, or that were put. Deleted
 	// resources are included. They are 0 in a missing account.
 	LastNumbers(ctx context.Context, account string) (Numbers, error)
+	// RaiseNumbers makes the account give only numbers larger than n. It lowers none.
+	RaiseNumbers(ctx context.Context, account string, n Numbers) error
 
 	// SetHistory replaces the history of a key or user with entries: at most [MaxImport], oldest
 	// first. Every other entry is removed; without entries the history is empty. The entries stay
@@ -253,19 +269,22 @@ type LiveStore interface {
 
 // LossyStore is a [Store] whose database can lose writes that it has answered. After a loss the store refuses everything.
 type LossyStore interface {
+	Store
 	// Accept ends the refusal. It returns a line of text for each loss, none if nothing was lost.
 	Accept(ctx context.Context) (lost []string, err error)
 }
 
 // SnapshotStore is a [Store] that can be read as of one instant while it serves.
 type SnapshotStore interface {
+	Store
 	// Snapshot returns the data at the instant of the call. The caller closes the snapshot.
 	Snapshot(ctx context.Context) (Importer, error)
 }
 
-// CappedHistory is implemented by a [Store] that may drop entries before their retention ends. It drops the
+// CappedHistory is a [Store] that may drop entries before their retention ends. It drops the
 // oldest entries of a history first.
 type CappedHistory interface {
+	Store
 	// HistoryCap returns the number of newest entries that each history keeps; 0 keeps all. Older
 	// ones may be missing.
 	HistoryCap() int
@@ -274,15 +293,17 @@ type CappedHistory interface {
 	HistoryCut(ctx context.Context, of CounterID) (bool, error)
 }
 
-// BoundedHistory is implemented by a [Store] that bounds the bytes of all histories together.
+// BoundedHistory is a [Store] that bounds the bytes of all histories together.
 type BoundedHistory interface {
+	Store
 	// HistoryExcess returns by how many bytes the histories exceed the bound: the store will remove the oldest entries soon. It is 0 or less
 	// if it will remove none.
 	HistoryExcess() int64
 }
 
-// HealthStore is implemented by a [Store] that knows why it refuses requests.
+// HealthStore is a [Store] that knows why it refuses requests.
 type HealthStore interface {
+	Store
 	// Health returns nil while requests are counted. Else its error is an [Error] with the code
 	// [CodeUnavailable]. The message gives the reason and is safe to show to anyone.
 	Health(ctx context.Context) error
@@ -315,50 +336,11 @@ type Change struct {
 	Account  string
 	UserID   int64
 	PlanID   string
-	Digest   Digest // of the value of a key, present or former
-	OwnerKey Digest // of an owner's key; Account is empty
+	Digest   secrets.Digest // of the value of a key, present or former
+	OwnerKey secrets.Digest // of an owner's key; Account is empty
 
-	// KeyPrefix is the prefix of the keys that the account creates since the change, [DefaultKeyPrefix] included.
+	// KeyPrefix is the prefix of the keys that the account creates since the change, [secrets.DefaultKeyPrefix] included.
 	KeyPrefix string
-}
-
-// Tx is a transaction on the resources of one account. Its reads show the account as it was when
-// the transaction began: read first, then write, and write each resource once. Results are copies
-// that the caller may change.
-type Tx interface {
-	// User returns a user, or ErrUserNotFound.
-	User(id int64) (*User, error)
-	// Plan returns a plan, or ErrPlanNotFound.
-	Plan(id string) (*Plan, error)
-	// Key returns a key, or ErrKeyNotFound.
-	Key(id string) (*Key, error)
-	// CountUsers returns the number of users that match.
-	CountUsers(f UserFilter) (int, error)
-	// CountKeys returns the number of keys that match.
-	CountKeys(f KeyFilter) (int, error)
-	// Plans lists the plans of the account by Seq, with their total.
-	Plans(p Page) ([]*Plan, int, error)
-
-	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
-	// new and gets the next ID: one more than the largest that the account ever gave,
-	// from 1. An email that another user of the account has, compared by [FoldEmail],
-	// is ErrDuplicateEmail. An external id that another user of the account has, compared
-	// byte by byte, is ErrDuplicateExternalID.
-	PutUser(u *User) error
-	// PutPlan stores a plan in place of the one with its ID. A plan with the Seq 0 is
-	// new and gets the next Seq.
-	PutPlan(p *Plan) error
-	// PutKey stores a key in place of the one with its ID. From then on exactly its Digests find
-	// the key. A key with the Seq 0 is new and gets the next Seq, also in place of a key with its ID.
-	PutKey(k *Key) error
-	// DeleteUser deletes a user and its keys with their counters and histories. With more keys than the store changes at once, the
-	// transaction is ErrTooLarge: delete keys first.
-	DeleteUser(id int64) error
-	// DeletePlan deletes a plan.
-	DeletePlan(id string) error
-	// DeleteKey deletes a key with its counter and its history. The usage of the key remains in
-	// the counter and history of its user.
-	DeleteKey(id string) error
 }
 
 // UserFilter selects users. At most one member is set.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // The Check methods check a stored resource by the rules for requests. An import calls them, so a file follows the same rules as a request.
@@ -21,14 +23,14 @@ func (a *Account) Check() error {
 			return err
 		}
 	}
-	if err := (AccountPatch{KeyPrefix: new(a.PrefixOfNewKeys())}).apply(&rebuilt); err != nil {
+	if err := (AccountPatch{KeyPrefix: new(a.PrefixOfNewKeys())}).Apply(&rebuilt); err != nil {
 		return err
 	}
 	if len(rebuilt.KeyPrefixes) != len(a.KeyPrefixes) {
-		return invalid("key_prefixes", "Key prefixes must be there once, with the prefix of new keys, and without "+DefaultKeyPrefix)
+		return Invalid("key_prefixes", "Key prefixes must be there once, with the prefix of new keys, and without "+secrets.DefaultKeyPrefix)
 	}
 	if len(a.Meters) > MaxMetersEver {
-		return invalid("meters", fmt.Sprintf("An account has at most %d meters in its lifetime", MaxMetersEver))
+		return Invalid("meters", fmt.Sprintf("An account has at most %d meters in its lifetime", MaxMetersEver))
 	}
 	for _, m := range a.Meters {
 		if err := checkMeterName("meters", m); err != nil {
@@ -46,24 +48,24 @@ func (k *OwnerKey) Check() error {
 	return checkHint(k.Hint)
 }
 
-// Check returns a validation error unless the hash of the password asks for at most maxArgonMemory, maxArgonTime and maxArgonLanes, and each
+// Check returns a validation error unless the hash of the password asks for at most MaxArgonMemory, MaxArgonTime and MaxArgonLanes, and each
 // list is within its bound. A sign-in computes the hash: a larger one could take all memory.
 func (ac *Access) Check() error {
 	if ac.Password != "" {
-		if _, err := parsePHC(ac.Password); err != nil {
-			return invalid("password", fmt.Sprintf("Password must be an argon2id hash with at most m=%d, t=%d and p=%d", maxArgonMemory, maxArgonTime, maxArgonLanes))
+		if _, err := secrets.ParsePHC(ac.Password); err != nil {
+			return Invalid("password", fmt.Sprintf("Password must be an argon2id hash with at most m=%d, t=%d and p=%d", secrets.MaxArgonMemory, secrets.MaxArgonTime, secrets.MaxArgonLanes))
 		}
 	}
-	if len(ac.Links) > maxLinks || len(ac.Sessions) > maxSessions || len(ac.Browsers) > maxBrowsers {
-		return invalid("sessions", fmt.Sprintf("An account has at most %d links, %d sessions and %d browsers", maxLinks, maxSessions, maxBrowsers))
+	if len(ac.Links) > MaxLinks || len(ac.Sessions) > MaxSessions || len(ac.Browsers) > MaxBrowsers {
+		return Invalid("sessions", fmt.Sprintf("An account has at most %d links, %d sessions and %d browsers", MaxLinks, MaxSessions, MaxBrowsers))
 	}
 	for _, se := range ac.Sessions {
-		if len(se.SpentForms) > maxSpent {
-			return invalid("sessions", fmt.Sprintf("A session has at most %d used tokens", maxSpent))
+		if len(se.SpentForms) > MaxSpentForms {
+			return Invalid("sessions", fmt.Sprintf("A session has at most %d used tokens", MaxSpentForms))
 		}
 		for _, token := range se.SpentForms {
-			if len(token.ID) > maxSecretLength {
-				return invalid("sessions", "A used token is too long")
+			if len(token.ID) > secrets.MaxLength {
+				return Invalid("sessions", "A used token is too long")
 			}
 		}
 	}
@@ -73,11 +75,11 @@ func (ac *Access) Check() error {
 // Check returns a validation error unless the members of the user are valid.
 func (u *User) Check() error {
 	if len(u.Anchors) > MaxAnchors {
-		return invalid("anchors", fmt.Sprintf("A user has at most %d anchors", MaxAnchors))
+		return Invalid("anchors", fmt.Sprintf("A user has at most %d anchors", MaxAnchors))
 	}
 	for i, a := range u.Anchors[min(1, len(u.Anchors)):] {
 		if !a.From.After(u.Anchors[i].From) {
-			return invalid("anchors", "Anchors must be sorted by from")
+			return Invalid("anchors", "Anchors must be sorted by from")
 		}
 	}
 	return UserMembers.check(u)
@@ -85,8 +87,8 @@ func (u *User) Check() error {
 
 // Check returns a validation error unless the members of the key are valid.
 func (k *Key) Check() error {
-	if len(k.Previous) > maxGraceValues {
-		return invalid("previous", fmt.Sprintf("At most %d earlier values of a key work", maxGraceValues))
+	if len(k.Previous) > MaxGraceValues {
+		return Invalid("previous", fmt.Sprintf("At most %d earlier values of a key work", MaxGraceValues))
 	}
 	if err := checkHint(k.Hint); err != nil {
 		return err
@@ -96,9 +98,9 @@ func (k *Key) Check() error {
 
 // checkStoredName returns an error unless a name is valid and has no space at its ends.
 func checkStoredName(name string) error {
-	cleaned, err := cleanName("name", name)
+	cleaned, err := CleanName("name", name)
 	if err == nil && cleaned != name {
-		err = invalid("name", "Name must have no insignificant space")
+		err = Invalid("name", "Name must have no insignificant space")
 	}
 	return err
 }
@@ -107,7 +109,7 @@ func checkStoredName(name string) error {
 func checkHint(hint string) error {
 	const most = 64
 	if len(hint) > most || !strings.Contains(hint, "…") || !utf8.ValidString(hint) || strings.ContainsFunc(hint, unicode.IsControl) {
-		return invalid("hint", fmt.Sprintf("Hint must be the prefix and the last characters of a value, such as lk_user_…wxyz, at most %d bytes", most))
+		return Invalid("hint", fmt.Sprintf("Hint must be the prefix and the last characters of a value, such as lk_user_…wxyz, at most %d bytes", most))
 	}
 	return nil
 }

@@ -6,28 +6,30 @@ import (
 	"fmt"
 	"io"
 	"net/mail"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+	"unique"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// cleanName trims a name and checks that it has 1 to 255 characters and no control character: names
+// CleanName trims a name and checks that it has 1 to 255 characters and no control character: names
 // appear in header fields, logs and terminals.
-func cleanName(field, name string) (string, error) {
+func CleanName(field, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch n := utf8.RuneCountInString(name); {
 	case n == 0:
-		return "", invalid(field, fieldLabel(field)+" is required")
+		return "", Invalid(field, fieldLabel(field)+" is required")
 	case n > maxNameLength:
-		return "", invalid(field, fieldLabel(field)+" must be at most 255 characters long")
+		return "", Invalid(field, fieldLabel(field)+" must be at most 255 characters long")
 	case !utf8.ValidString(name):
-		return "", invalid(field, fieldLabel(field)+" must be valid UTF-8")
+		return "", Invalid(field, fieldLabel(field)+" must be valid UTF-8")
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return "", invalid(field, fieldLabel(field)+" must not hold control characters")
+		return "", Invalid(field, fieldLabel(field)+" must not hold control characters")
 	}
 	return name, nil
 }
@@ -39,14 +41,14 @@ func checkEmail(email *string) error {
 		return nil
 	}
 	if len(*email) > maxEmailLength {
-		return invalid("email", "Invalid email format")
+		return Invalid("email", "Invalid email format")
 	}
 	a, err := mail.ParseAddress(*email)
 	if err != nil || a.Address != *email {
-		return invalid("email", "Invalid email format")
+		return Invalid("email", "Invalid email format")
 	}
 	if !norm.NFKC.IsNormalString(*email) || strings.ContainsFunc(*email, isInvisible) {
-		return invalid("email", "Email must be in its plain form, without invisible, full-width or other compatibility characters: two addresses that look the same would be two users")
+		return Invalid("email", "Email must be in its plain form, without invisible, full-width or other compatibility characters: two addresses that look the same would be two users")
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func checkEmail(email *string) error {
 func isInvisible(r rune) bool { return unicode.In(r, unicode.C, unicode.Variation_Selector) }
 
 // ErrSecretExternalID means that an external id is the value of a key. It would be stored in clear.
-var ErrSecretExternalID = invalid("external_id", "External id must not be an API key")
+var ErrSecretExternalID = Invalid("external_id", "External id must not be an API key")
 
 // cleanExternalID trims an external id and checks it by the rules of names. It must not be a secret: external ids are
 // stored and shown unmasked. nil, no external id, is valid.
@@ -64,13 +66,13 @@ func cleanExternalID(id *string) (string, error) {
 	case id == nil:
 		return "", nil
 	case strings.TrimSpace(*id) == "":
-		return "", invalid("external_id", "External id must not be empty")
-	case HoldsSecret(*id):
+		return "", Invalid("external_id", "External id must not be empty")
+	case secrets.HoldsSecret(*id):
 		return "", ErrSecretExternalID
 	case strings.ContainsFunc(strings.TrimSpace(*id), isInvisible):
-		return "", invalid("external_id", "External id must not hold control characters or invisible characters")
+		return "", Invalid("external_id", "External id must not hold control characters or invisible characters")
 	}
-	return cleanName("external_id", *id)
+	return CleanName("external_id", *id)
 }
 
 // cleanMetadata checks that metadata is a JSON object of at most 4 KiB that every reader reads alike, and compacts it.
@@ -80,13 +82,13 @@ func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 	}
 	var buf bytes.Buffer
 	if err := json.Compact(&buf, *m); err != nil {
-		return nil, invalid("metadata", "Metadata must be JSON: "+err.Error())
+		return nil, Invalid("metadata", "Metadata must be JSON: "+err.Error())
 	}
 	if !strings.HasPrefix(buf.String(), "{") {
-		return nil, invalid("metadata", "Metadata must be an object")
+		return nil, Invalid("metadata", "Metadata must be an object")
 	}
 	if buf.Len() > maxMetadata {
-		return nil, invalid("metadata", "Metadata must be at most 4 KiB")
+		return nil, Invalid("metadata", "Metadata must be at most 4 KiB")
 	}
 	dec := jsontext.NewDecoder(bytes.NewReader(buf.Bytes()))
 	for {
@@ -94,9 +96,9 @@ func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 		case err == io.EOF:
 			return buf.Bytes(), nil
 		case err != nil:
-			return nil, invalid("metadata", "Metadata must not have a member twice, half a surrogate pair or invalid UTF-8")
+			return nil, Invalid("metadata", "Metadata must not have a member twice, half a surrogate pair or invalid UTF-8")
 		case dec.StackDepth() > maxMetadataDepth:
-			return nil, invalid("metadata", fmt.Sprintf("Metadata must nest at most %d objects and arrays", maxMetadataDepth))
+			return nil, Invalid("metadata", fmt.Sprintf("Metadata must nest at most %d objects and arrays", maxMetadataDepth))
 		}
 	}
 }
@@ -110,10 +112,6 @@ func fieldLabel(field string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// countNoun puts a number before a noun: "1 key", "2 keys".
-func countNoun(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return strconv.Itoa(n) + " " + noun
-}
+// Intern returns s in the memory that all equal strings share: many keys have the same account,
+// plan and status.
+func Intern[S ~string](s S) S { return unique.Make(s).Value() }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // site is a server with the API and a gateway on one plain port: it believes its
@@ -40,14 +42,7 @@ func newSite(t *testing.T, upstream string) *site {
 // newSiteOn writes the config of a site on a store, with more options for its gateway.
 func newSiteOn(t *testing.T, store, options, upstream string) *site {
 	t.Helper()
-	s := &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000"}
-	var err error
-	if s.port, err = freePort(); err != nil {
-		t.Fatal(err)
-	}
-	if s.admin, err = freePort(); err != nil {
-		t.Fatal(err)
-	}
+	s := &site{t: t, dir: t.TempDir(), port: freeport.Take(t), admin: freeport.Take(t), owner: "lk_e2eOwnersKey00000000000000000"}
 	s.url = "http://127.0.0.1:" + s.port
 	s.config = filepath.Join(s.dir, "Caddyfile")
 	s.accessLog, s.log = filepath.Join(s.dir, "access.log"), filepath.Join(s.dir, "server.log")

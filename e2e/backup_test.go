@@ -30,10 +30,7 @@ func TestBackup(t *testing.T) {
 		store func(*testing.T) string
 	}{
 		{"badger", func(*testing.T) string { return "badger data" }},
-		// On a busy machine a call may take longer than the default timeout, and a request then gets 503, as it should.
-		{"redis cluster", func(t *testing.T) string {
-			return "redis " + strings.Join(redistest.StartCluster(t).Addrs(), " ") + " {\ntimeout 20s\n}"
-		}},
+		{"redis cluster", func(t *testing.T) string { return redisStore(redistest.StartCluster(t).Addrs()...) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // person is someone in front of a real browser, at the dashboard of a running binary.
@@ -43,16 +45,10 @@ func protected(t *testing.T) (p *person, link string) {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
 	t.Cleanup(upstream.Close)
-	var ports [3]string
-	for i := range ports {
-		var err error
-		if ports[i], err = freePort(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	gateway, api := "localhost:"+freeport.Take(t), "localhost:"+freeport.Take(t)
 	dir := t.TempDir()
 	proc, err := launch(binary, dir, "protect", append(os.Environ(), "HOME="+dir), "protect", "--to", strings.TrimPrefix(upstream.URL, "http://"),
-		"--from", "localhost:"+ports[0], "--api", "localhost:"+ports[1], "--admin", "localhost:"+ports[2], "--data", dir+"/data")
+		"--from", gateway, "--api", api, "--admin", "localhost:"+freeport.Take(t), "--data", dir+"/data")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +60,7 @@ func protected(t *testing.T) (p *person, link string) {
 	if link == "" {
 		t.Fatalf("no link to the dashboard:\n%s", proc.output())
 	}
-	p = &person{t: t, gateway: "https://localhost:" + ports[0], api: "https://localhost:" + ports[1],
+	p = &person{t: t, gateway: "https://" + gateway, api: "https://" + api,
 		http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.NoSandbox,
 		chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("disable-dev-shm-usage", true))

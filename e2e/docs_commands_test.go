@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -65,14 +66,7 @@ const (
 
 func newReader(t *testing.T) *reader {
 	r := &reader{t: t, dir: t.TempDir(), ids: map[string]string{}}
-	var ports [3]string
-	for i := range ports {
-		var err error
-		if ports[i], err = freePort(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	gateway, api, admin := "localhost:"+ports[0], "localhost:"+ports[1], "localhost:"+ports[2]
+	gateway, api, admin := "localhost:"+freeport.Take(t), "localhost:"+freeport.Take(t), "localhost:"+freeport.Take(t)
 	demo, err := launch(binary, r.dir, "demo", append(os.Environ(), "HOME="+r.dir), "protect", "--demo",
 		"--data", r.dir+"/demo", "--from", gateway, "--api", api, "--admin", admin)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // documentedSecret is the key of the servers that run configs of the documents.
@@ -48,10 +50,7 @@ func startDocumented(t *testing.T, code string) *site {
 	if !upstream.MatchString(code) { // options only
 		code += "http://:" + s.port + " {\n\tlimitkeeper\n\treverse_proxy 127.0.0.1:9000\n}\n"
 	}
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := freeport.Take(t)
 	code = upstream.ReplaceAllString(code, "reverse_proxy 127.0.0.1:"+port)
 	code += "http://:" + port + " {\n\tbind 127.0.0.1\n\theader Access-Control-Allow-Origin *\n\trespond \"client {header.X-Client}\"\n}\n"
 	code = strings.ReplaceAll(code, "\tlimitkeeper\n", "\trequest_header X-Client {client_ip}\n\tlimitkeeper\n")

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // fence matches a block of code in a document, with its language.
@@ -148,11 +150,7 @@ func nginxConfig(t *testing.T, sites string) string {
 	dir := t.TempDir()
 	sites = regexp.MustCompile(`/etc/nginx/tls/example\.com\.(crt|key)`).ReplaceAllString(sites, dir+"/tls.$1")
 	sites = regexp.MustCompile(`listen 443\b`).ReplaceAllStringFunc(sites, func(string) string {
-		port, err := freePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "listen 127.0.0.1:" + port
+		return "listen 127.0.0.1:" + freeport.Take(t)
 	})
 	writeCertificate(t, dir+"/tls.crt", dir+"/tls.key")
 	path := filepath.Join(dir, "nginx.conf")

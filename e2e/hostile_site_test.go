@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // maxHistory is the option max_history of the store, in MiB.
@@ -49,14 +51,7 @@ func newHostileSite(t *testing.T) *hostileSite {
 	t.Helper()
 	h := &hostileSite{site: &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000",
 		env: []string{"GOGC=off", "GOMEMLIMIT=" + memoryLimit, fmt.Sprint("GOMAXPROCS=", 2*runtime.NumCPU())}}}
-	var ports [3]string
-	for i := range ports {
-		var err error
-		if ports[i], err = freePort(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h.admin, h.Gateway, h.API = ports[0], "localhost:"+ports[1], "localhost:"+ports[2]
+	h.admin, h.Gateway, h.API = freeport.Take(t), "localhost:"+freeport.Take(t), "localhost:"+freeport.Take(t)
 	h.URL = "https://" + h.API
 	h.url, h.config = h.URL, filepath.Join(h.dir, "Caddyfile")
 	upstream := httptest.NewServer(http.HandlerFunc(answerHostile))

@@ -24,8 +24,8 @@ func TestSeveralLimits(t *testing.T) {
 		nodes int
 	}{
 		{"badger", func(*testing.T) string { return "badger data" }, 1},
-		{"redis", func(t *testing.T) string { return "redis " + redistest.Start(t).Addr() }, 1},
-		{"two nodes", func(t *testing.T) string { return "redis " + redistest.Start(t).Addr() }, 2},
+		{"redis", func(t *testing.T) string { return redisStore(redistest.Start(t).Addr()) }, 1},
+		{"two nodes", func(t *testing.T) string { return redisStore(redistest.Start(t).Addr()) }, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

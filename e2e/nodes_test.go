@@ -13,6 +13,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
+// redisStore returns the store of a test without faults. On a busy machine a call may take longer than the default timeout, and a
+// request then gets 503, as it should.
+func redisStore(addresses ...string) string {
+	return "redis " + strings.Join(addresses, " ") + " {\ntimeout 20s\n}"
+}
+
 // startNodes runs so many servers with the same configuration on one store.
 func startNodes(t *testing.T, n int, store, options string) []*site {
 	t.Helper()
@@ -29,8 +35,8 @@ func startNodes(t *testing.T, n int, store, options string) []*site {
 // get more than they pay for, or less.
 func TestNodesAreExact(t *testing.T) {
 	stores := map[string]func(*testing.T) string{
-		"one server": func(t *testing.T) string { return "redis " + redistest.Start(t).Addr() },
-		"Cluster":    func(t *testing.T) string { return "redis " + strings.Join(redistest.StartCluster(t).Addrs(), " ") },
+		"one server": func(t *testing.T) string { return redisStore(redistest.Start(t).Addr()) },
+		"Cluster":    func(t *testing.T) string { return redisStore(redistest.StartCluster(t).Addrs()...) },
 	}
 	for _, name := range []string{"one server", "Cluster"} {
 		t.Run(name, func(t *testing.T) {
@@ -76,42 +82,45 @@ func wantExact(t *testing.T, nodes []*site) {
 // this fails, a key that leaked goes on working.
 func TestNodesRefuseAtOnce(t *testing.T) {
 	const rounds = 200
-	nodes := startNodes(t, 2, "redis "+redistest.Start(t).Addr(), "")
+	nodes := startNodes(t, 2, redisStore(redistest.Start(t).Addr()), "")
 	a, b := nodes[0], nodes[1]
 	key, secret := a.newKey(1_000_000)
 	lags := map[string][]time.Duration{}
 	for range rounds {
 		for _, status := range []string{"inactive", "active"} {
 			a.must(http.MethodPut, "/functions/v1/keys/"+key, map[string]any{"status": status}, nil)
-			begun := time.Now()
+			changed := time.Now()
 			want := map[string]int{"inactive": 403, "active": 200}[status]
-			awaitStatus(t, b, secret, want)
-			lags[status] = append(lags[status], time.Since(begun))
+			stale := awaitStatus(t, b, secret, want)
+			lags[status] = append(lags[status], max(0, stale.Sub(changed)))
 		}
 	}
 	for status, all := range lags {
 		slices.Sort(all)
 		median, worst := all[len(all)/2], all[len(all)-1]
-		t.Logf("%s on one node, seen on the other after %v, at worst %v, of %d times", status, median, worst, len(all))
+		t.Logf("%s on one node, unseen by a request to the other after %v, at worst %v, of %d times", status, median, worst, len(all))
 		if worst > time.Second {
-			t.Errorf("%s: seen after %v, want within a second", status, worst)
+			t.Errorf("%s: unseen by a request after %v, want a second at most", status, worst)
 		}
 	}
 }
 
-// awaitStatus asks through the gateway until it answers with a status.
-func awaitStatus(t *testing.T, s *site, secret string, want int) {
+// awaitStatus asks through the gateway until it answers with a status. It returns when it sent the last request that had
+// another answer, the zero time for none.
+func awaitStatus(t *testing.T, s *site, secret string, want int) (stale time.Time) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
+		sent := time.Now()
 		status, b, err := s.send(http.MethodGet, "/x", nil, map[string]string{"X-API-Key": secret})
 		switch {
 		case err != nil:
 			t.Fatal(err)
 		case status == want:
-			return
+			return stale
 		case time.Now().After(deadline):
 			t.Fatalf("got %d %s, want %d", status, b, want)
 		}
+		stale = sent
 	}
 }
 

@@ -2,14 +2,10 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -95,16 +91,4 @@ func (p *process) end(sig syscall.Signal) (int, error) {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
-}
-
-// freePort returns an unused port below the ephemeral ports of the system, so that no other process gets the port before
-// the test uses it.
-func freePort() (string, error) {
-	for range 100 {
-		port := strconv.Itoa(10_000 + rand.IntN(22_000))
-		if ln, err := net.Listen("tcp", ":"+port); err == nil {
-			return port, ln.Close()
-		}
-	}
-	return "", errors.New("no port is free")
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/clocktest"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -121,10 +122,7 @@ func startPrometheus(t *testing.T, targets []string) *prometheus {
 			t.Fatal(err)
 		}
 	}
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := freeport.Take(t)
 	p, err := launch(program(t, "prometheus"), dir, "prometheus", os.Environ(), "--config.file=prometheus.yml", "--storage.tsdb.path=data",
 		"--web.listen-address=127.0.0.1:"+port)
 	if err != nil {

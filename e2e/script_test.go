@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // The scripts in testdata run commands of the binary and check their output. The commands of a script are the commands of
@@ -67,9 +69,7 @@ func need(ts *testscript.TestScript, neg bool, args []string, n int, usage strin
 func cmdPorts(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 1, "ports NAME...")
 	for _, name := range args {
-		port, err := freePort()
-		ts.Check(err)
-		ts.Setenv(name, port)
+		ts.Setenv(name, freeport.Take(ts))
 	}
 }
 

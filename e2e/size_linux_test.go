@@ -140,7 +140,7 @@ func memory(t *testing.T, p *process) string {
 // disk is the size of the files of a store, in bytes.
 type disk struct{ tables, log int }
 
-// diskUse adds the lengths of the files in the directory of the store. The reserve and the mapped buffers are left out.
+// diskUse adds the lengths of the files in the directory of the store. The mapped buffers are left out.
 func diskUse(t *testing.T, dir string) (d disk) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(dir, "data"), func(path string, e fs.DirEntry, err error) error {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -73,7 +74,7 @@ func TestKeyInUserColumns(t *testing.T) {
 	if core.ErrorCode(err) != core.CodeValidation {
 		t.Errorf("a user with a key of the account as its external id: got %v", err)
 	}
-	_, err = w.svc.Validate(t.Context(), w.account, core.Request{Secret: key, Endpoint: "/", Method: "GET", Cost: 1, RequestID: "id-" + key})
+	_, err = w.svc.Validate(t.Context(), w.account, service.Request{Secret: key, Endpoint: "/", Method: "GET", Cost: 1, RequestID: "id-" + key})
 	if core.ErrorCode(err) != core.CodeInvalidRequest {
 		t.Errorf("a request id with the key of the request: got %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // maxSecondWords is how many different second words a prefix may have, such as live and test of acme_live_ and
@@ -15,11 +16,11 @@ const maxSecondWords = 4
 // checkValue returns an error unless the value of a key has the characters and the length of keys.
 func checkValue(value string) error {
 	switch {
-	case core.WellFormedOwnerSecret(value):
+	case secrets.WellFormedOwnerSecret(value):
 		return bad("key: the value has the form of an owner's key")
-	case value == core.DefaultKeyPrefix:
+	case value == secrets.DefaultKeyPrefix:
 		return bad("key: the value is only a prefix")
-	case !core.HasKeyCharacters(value):
+	case !secrets.HasKeyCharacters(value):
 		return bad("key: want 1 to 256 letters, digits, _, - or =")
 	}
 	return nil
@@ -27,17 +28,11 @@ func checkValue(value string) error {
 
 // keyForms finds out which forms of keys the account must accept.
 type keyForms struct {
-	accepted []string // prefixes of the account, and given prefixes
-	given    []string // prefixes of the keys that the file has only by digest
-	anyForm  bool     // the account accepts any form already
-	noPrefix bool     // a key has no prefix
-	first    map[string]*secondWords
-}
-
-// secondWords are the second words of the values whose first word is the same, unless a value has none.
-type secondWords struct {
-	words   map[string]bool
-	without bool // a value has no second word, or there are too many words
+	accepted []string                   // prefixes of the account, and given prefixes
+	given    []string                   // prefixes of the keys that the file has only by digest
+	anyForm  bool                       // the account accepts any form already
+	noPrefix bool                       // a key has no prefix
+	words    map[string]map[string]bool // the prefixes with two words, by the first word; "" for a value without a second word
 }
 
 // add notes the form of a key.
@@ -46,31 +41,22 @@ func (f *keyForms) add(r *row) {
 	case r.value == "":
 		f.noPrefix = f.noPrefix || len(f.given) == 0
 		return
-	case strings.HasPrefix(r.value, core.DefaultKeyPrefix),
+	case strings.HasPrefix(r.value, secrets.DefaultKeyPrefix),
 		slices.ContainsFunc(f.accepted, func(p string) bool { return len(r.value) > len(p) && strings.HasPrefix(r.value, p) }):
 		return
 	}
 	first, second := prefixesOf(r.value)
-	if first == "" {
+	words := f.words[first]
+	switch {
+	case first == "", words == nil && len(f.words) > core.MaxKeyPrefixes: // too many in any case
 		f.noPrefix = true
 		return
+	case words == nil:
+		words = map[string]bool{}
+		f.words[first] = words
 	}
-	s := f.first[first]
-	if s == nil {
-		if len(f.first) > core.MaxKeyPrefixes { // too many in any case
-			f.noPrefix = true
-			return
-		}
-		if f.first == nil {
-			f.first = map[string]*secondWords{}
-		}
-		s = &secondWords{words: map[string]bool{}}
-		f.first[first] = s
-	}
-	if second == "" || len(s.words) == maxSecondWords && !s.words[second] {
-		s.without = true
-	} else {
-		s.words[second] = true
+	if len(words) <= maxSecondWords {
+		words[second] = true
 	}
 }
 
@@ -78,11 +64,11 @@ func (f *keyForms) add(r *row) {
 // more prefixes than an account can have need any form.
 func (f *keyForms) result() (prefixes []string, anyForm bool) {
 	prefixes = slices.Clone(f.given)
-	for _, first := range slices.Sorted(maps.Keys(f.first)) {
-		if s := f.first[first]; s.without {
+	for _, first := range slices.Sorted(maps.Keys(f.words)) {
+		if words := f.words[first]; words[""] || len(words) > maxSecondWords {
 			prefixes = append(prefixes, first)
 		} else {
-			prefixes = append(prefixes, slices.Sorted(maps.Keys(s.words))...)
+			prefixes = append(prefixes, slices.Sorted(maps.Keys(words))...)
 		}
 	}
 	anyForm = f.noPrefix
@@ -95,17 +81,16 @@ func (f *keyForms) result() (prefixes []string, anyForm bool) {
 // prefixesOf returns the valid prefixes of a value that end with its first and its second _, "" for none. If only the
 // longer prefix is valid, it is the first one. The second word of a prefix has letters only.
 func prefixesOf(value string) (first, second string) {
-	end := strings.IndexByte(value, '_') + 1
-	if end == 0 || end == len(value) {
-		return "", ""
+	valid := func(prefix string) string {
+		if prefix == value || core.CheckKeyPrefix(prefix) != nil {
+			return ""
+		}
+		return prefix
 	}
-	if core.CheckKeyPrefix(value[:end]) == nil {
-		first = value[:end]
-	}
-	n := strings.IndexByte(value[end:], '_') + 1
-	if word := value[end : end+n]; n > 1 && end+n < len(value) && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz") == "_" &&
-		core.CheckKeyPrefix(value[:end+n]) == nil {
-		second = value[:end+n]
+	words := strings.SplitAfterN(value, "_", 3)
+	first = valid(words[0])
+	if len(words) == 3 && len(words[1]) > 1 && strings.Trim(words[1], "abcdefghijklmnopqrstuvwxyz") == "_" {
+		second = valid(words[0] + words[1])
 	}
 	if first == "" {
 		first, second = second, ""

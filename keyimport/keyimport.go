@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/problem"
 )
 
 // batchRows is the number of rows in one transaction. It is at most [core.MaxImport]. With rows of a usual size, the
@@ -22,20 +25,16 @@ import (
 // sync.
 const batchRows = 400
 
-// maxBadLines is the number of bad lines that [Problems] lists.
-const maxBadLines = 100
-
 // Options are the options of an import.
 type Options struct {
+	Account string // the name of the account that gets the keys
+
 	// KeyPrefixes are the prefixes of keys that the file has only by digest. The account accepts them afterwards. Without
 	// a prefix, such keys need [core.Account.AnyKeyForm].
 	KeyPrefixes []string
 
 	// DryRun makes [Run] check the file only.
 	DryRun bool
-
-	// Clock returns the present time. nil is time.Now.
-	Clock func() time.Time
 
 	// Progress, if set, is called after each batch with the name of the pass, check or write, and the number of rows read.
 	Progress func(pass string, rows int)
@@ -60,47 +59,19 @@ func (r Report) Unchanged() bool {
 	return r.Keys+r.Users+r.Used+r.UsedKept == 0 && len(r.KeyPrefixes) == 0 && !r.AnyKeyForm
 }
 
-// BadLine is a line that cannot be imported.
-type BadLine struct {
-	Line   int    `json:"line"` // 0 for the whole file
-	Reason string `json:"reason"`
-}
+// Problems is the error of a file with lines that cannot be imported. A problem without a line is one of the whole file.
+type Problems struct{ problem.List }
 
-func (b BadLine) String() string {
-	if b.Line == 0 {
-		return b.Reason
-	}
-	return fmt.Sprintf("line %d: %s", b.Line, b.Reason)
-}
-
-// Problems is the error of a file with bad lines. Its text has a line for each.
-type Problems struct {
-	Lines []BadLine `json:"lines"` // the first 100
-	More  int       `json:"more,omitempty"`
-}
-
+// Error lists the problems, one on a line.
 func (p *Problems) Error() string {
-	var b strings.Builder
-	for _, l := range p.Lines {
-		fmt.Fprintln(&b, l)
-	}
-	if p.More > 0 {
-		fmt.Fprintf(&b, "and %d more\n", p.More)
-	}
-	return b.String() + "Nothing was changed."
+	return strings.Join(append(p.Lines(), "Nothing was changed."), "\n")
 }
 
-func (p *Problems) add(line int, reason string) {
-	if len(p.Lines) == maxBadLines {
-		p.More++
-		return
-	}
-	p.Lines = append(p.Lines, BadLine{line, reason})
-}
+func (p *Problems) add(line int, reason string) { p.Add(problem.Problem{Line: line, Text: reason}) }
 
 // Run checks a file and then writes it. open is called once for each of the two passes. If the file has bad lines, the error
 // is [*Problems] and nothing is changed.
-func Run(ctx context.Context, s *core.Service, store core.Importer, account string, open func() (io.ReadCloser, error), o Options) (Report, error) {
+func Run(ctx context.Context, s *service.Service, store core.Importer, open func() (io.ReadCloser, error), o Options) (Report, error) {
 	pass := func(fn func(io.Reader) (Report, error)) (Report, error) {
 		f, err := open()
 		if err != nil {
@@ -109,16 +80,16 @@ func Run(ctx context.Context, s *core.Service, store core.Importer, account stri
 		defer f.Close()
 		return fn(f)
 	}
-	checked, err := pass(func(f io.Reader) (Report, error) { return Check(ctx, s, store, account, f, o) })
+	checked, err := pass(func(f io.Reader) (Report, error) { return Check(ctx, s, store, f, o) })
 	if err != nil || o.DryRun {
 		return checked, err
 	}
-	return pass(func(f io.Reader) (Report, error) { return Write(ctx, s, store, account, f, checked, o) })
+	return pass(func(f io.Reader) (Report, error) { return Write(ctx, s, store, f, checked, o) })
 }
 
-// Check checks a file against an account, and writes nothing. Bad lines are the error [*Problems].
-func Check(ctx context.Context, s *core.Service, store core.Importer, account string, f io.Reader, o Options) (Report, error) {
-	p, err := newPass(ctx, s, store, account, o)
+// Check checks a file against the account, and writes nothing. Bad lines are the error [*Problems].
+func Check(ctx context.Context, s *service.Service, store core.Importer, f io.Reader, o Options) (Report, error) {
+	p, err := newPass(ctx, s, store, o)
 	if err != nil {
 		return Report{}, err
 	}
@@ -128,7 +99,7 @@ func Check(ctx context.Context, s *core.Service, store core.Importer, account st
 	if err := cmp.Or(p.checkAccount(), p.checkStoredUsers()); err != nil {
 		return Report{}, err
 	}
-	if len(p.problems.Lines) > 0 {
+	if p.problems.Total > 0 {
 		return Report{}, &p.problems
 	}
 	err = p.setShared()
@@ -137,13 +108,13 @@ func Check(ctx context.Context, s *core.Service, store core.Importer, account st
 
 // Write writes a file that [Check] has checked, with the report of Check. If the file or the account has changed since then so that a line is bad,
 // Write stops before the batch of that line.
-func Write(ctx context.Context, s *core.Service, store core.Importer, account string, f io.Reader, checked Report, o Options) (Report, error) {
-	p, err := newPass(ctx, s, store, account, o)
+func Write(ctx context.Context, s *service.Service, store core.Importer, f io.Reader, checked Report, o Options) (Report, error) {
+	p, err := newPass(ctx, s, store, o)
 	if err != nil {
 		return Report{}, err
 	}
 	p.writes = true
-	if _, err := s.UpdateAccount(ctx, account, accountPatch(checked)); err != nil { // before the first key is written
+	if _, err := s.UpdateAccount(ctx, p.account, accountPatch(checked)); err != nil { // before the first key is written
 		return Report{}, err
 	}
 	p.report.KeyPrefixes, p.report.AnyKeyForm = checked.KeyPrefixes, checked.AnyKeyForm
@@ -153,12 +124,17 @@ func Write(ctx context.Context, s *core.Service, store core.Importer, account st
 	return p.report, p.setShared()
 }
 
+// NoAccountError is the error for an account that does not exist: its name.
+type NoAccountError string
+
+func (e NoAccountError) Error() string { return fmt.Sprintf("there is no account %q", string(e)) }
+
 // pass is one pass over a file.
 type pass struct {
 	ctx     context.Context
-	s       *core.Service
+	s       *service.Service
 	store   core.Importer
-	account string
+	account string // its id
 	o       Options
 	now     time.Time
 	writes  bool
@@ -174,23 +150,23 @@ type pass struct {
 	externalIDs map[[16]byte]int32 // the first lines of the external ids
 
 	batch   []row
-	digests []core.Digest // of the batch
+	digests []secrets.Digest // of the batch
 }
 
-func newPass(ctx context.Context, s *core.Service, store core.Importer, account string, o Options) (*pass, error) {
-	if o.Clock == nil {
-		o.Clock = time.Now
+func newPass(ctx context.Context, s *service.Service, store core.Importer, o Options) (*pass, error) {
+	a, err := s.AccountByName(ctx, o.Account)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return nil, NoAccountError(o.Account)
 	}
-	a, err := s.Account(ctx, account)
 	if err != nil {
 		return nil, err
 	}
-	p := &pass{ctx: ctx, s: s, store: store, account: account, o: o, now: o.Clock(), lines: map[[16]byte]int32{}, externalIDs: map[[16]byte]int32{},
-		forms: keyForms{accepted: append(slices.Clone(a.KeyPrefixes), o.KeyPrefixes...), given: o.KeyPrefixes, anyForm: a.AnyKeyForm}}
-	if p.plans, err = loadPlans(ctx, s, account); err != nil {
+	p := &pass{ctx: ctx, s: s, store: store, account: a.ID, o: o, now: s.Now(), lines: map[[16]byte]int32{}, externalIDs: map[[16]byte]int32{},
+		forms: keyForms{accepted: append(slices.Clone(a.KeyPrefixes), o.KeyPrefixes...), given: o.KeyPrefixes, anyForm: a.AnyKeyForm, words: map[string]map[string]bool{}}}
+	if p.plans, err = loadPlans(ctx, s, a.ID); err != nil {
 		return nil, err
 	}
-	p.users, err = newUserSet(ctx, s, account)
+	p.users, err = newUserSet(ctx, s, a.ID)
 	return p, err
 }
 
@@ -204,18 +180,17 @@ func (p *pass) read(f io.Reader, name string) error {
 	for more := true; more; {
 		p.batch, p.digests = p.batch[:0], p.digests[:0]
 		for more && len(p.batch) < batchRows {
-			var next row
-			line, err := r.next(&next)
-			switch bad, isBad := errors.AsType[badRow](err); {
-			case err == io.EOF:
+			next, err := r.next()
+			if err == io.EOF {
 				more = false
-			case err != nil && !isBad:
-				return err
-			default:
-				p.report.Rows++
-				next.line, next.err, more = line, err, !bad.last
-				p.batch, p.digests = append(p.batch, next), append(p.digests, next.digest)
+				break
 			}
+			if err != nil {
+				return err
+			}
+			bad, _ := errors.AsType[badRow](next.err)
+			p.report.Rows, more = p.report.Rows+1, !bad.last
+			p.batch, p.digests = append(p.batch, next), append(p.digests, next.digest)
 		}
 		if err := p.handle(); err != nil {
 			return err
@@ -257,8 +232,8 @@ func (p *pass) handle() error {
 	if !p.writes {
 		return nil
 	}
-	if len(p.problems.Lines) > 0 {
-		return fmt.Errorf("the file or the account has changed since the check: %v. The lines before are imported", p.problems.Lines[0])
+	if p.problems.Total > 0 {
+		return fmt.Errorf("the file or the account has changed since the check: %v. The lines before are imported", p.problems.First[0])
 	}
 	return p.write(claim)
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
@@ -25,7 +27,7 @@ import (
 type world struct {
 	t       testing.TB
 	store   core.Importer
-	svc     *core.Service
+	svc     *service.Service
 	account string
 	pro     string // the id of a plan of 100 requests a month
 	writes  int    // until the store fails; 0 for never
@@ -64,7 +66,7 @@ func newWorld(t testing.TB, store core.Importer) *world {
 	t.Helper()
 	w := &world{t: t}
 	w.store = failing{store, w}
-	w.svc = core.NewService(w.store, core.Config{})
+	w.svc = service.New(w.store, service.Config{})
 	a, _, _, err := w.svc.CreateAccount(t.Context(), "acme")
 	w.ok(err)
 	w.account = a.ID
@@ -82,13 +84,14 @@ func (w *world) ok(err error) {
 }
 
 func (w *world) run(csv string, o Options) (Report, error) {
-	return Run(w.t.Context(), w.svc, w.store, w.account, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(csv)), nil }, o)
+	o.Account = "acme"
+	return Run(w.t.Context(), w.svc, w.store, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(csv)), nil }, o)
 }
 
 // usage validates a key and returns the outcome, and the requests of the window with this one.
-func (w *world) usage(key string) (core.Outcome, int64) {
+func (w *world) usage(key string) (service.Outcome, int64) {
 	w.t.Helper()
-	d, err := w.svc.Validate(w.t.Context(), w.account, core.Request{Secret: key, Endpoint: "/", Method: "GET", Cost: 1})
+	d, err := w.svc.Validate(w.t.Context(), w.account, service.Request{Secret: key, Endpoint: "/", Method: "GET", Cost: 1})
 	w.ok(err)
 	return d.Outcome, d.Usage.Used
 }
@@ -118,7 +121,7 @@ func eachStore(t *testing.T, fn func(*world)) {
 	})
 }
 
-func digest(key string) []byte { d := core.DigestOf(key); return d[:] }
+func digest(key string) []byte { d := secrets.DigestOf(key); return d[:] }
 
 // The keys of a file work with their values, users are created once, and the usage counts. The same file again changes
 // nothing.
@@ -143,17 +146,17 @@ func TestImport(t *testing.T) {
 			t.Error(got)
 		}
 		for key, want := range map[string]int64{"acme_live_1a2b3c4d5e6f": 41, "sk_live_9z8y7x6w5v4u3t": 1, "lk_user_fromanotherserver": 56, "acme_live_onlyaname12345": 1} {
-			if outcome, used := w.usage(key); outcome != core.Allowed || used != want {
+			if outcome, used := w.usage(key); outcome != service.Allowed || used != want {
 				t.Errorf("%s: %v with %d requests, want %d", key, outcome, used, want)
 			}
 		}
-		if outcome, _ := w.usage("acme_test_1a2b3c4d5e6f"); outcome != core.Disabled {
+		if outcome, _ := w.usage("acme_test_1a2b3c4d5e6f"); outcome != service.Disabled {
 			t.Errorf("an inactive key: %v", outcome)
 		}
 		if u, err := w.svc.User(t.Context(), w.account, ann.ID); err != nil || u.Name != "Ann" {
 			t.Errorf("the user of the account: %+v, %v", u, err)
 		}
-		d := core.DigestOf("acme_live_1a2b3c4d5e6f")
+		d := secrets.DigestOf("acme_live_1a2b3c4d5e6f")
 		if k, err := w.store.KeyByDigest(t.Context(), d); err != nil || k.Hint != "acme_live_…5e6f" || k.Name != "ci" || string(k.Metadata) != `{"team":"red"}` {
 			t.Errorf("key %+v, %v", k, err)
 		}
@@ -182,11 +185,11 @@ func TestDigests(t *testing.T) {
 			t.Errorf("report %+v", report)
 		}
 		for _, key := range []string{"0123456789abcdef0123456789abcdef", "x1", "acme_x2"} {
-			if outcome, _ := w.usage(key); outcome != core.Allowed {
+			if outcome, _ := w.usage(key); outcome != service.Allowed {
 				t.Errorf("%s: %v", key, outcome)
 			}
 		}
-		for key, want := range map[string]core.Outcome{"nobody": core.Unknown, "no.body": core.Malformed, "": core.Malformed} {
+		for key, want := range map[string]service.Outcome{"nobody": service.Unknown, "no.body": service.Malformed, "": service.Malformed} {
 			if key != "" {
 				if outcome, _ := w.usage(key); outcome != want {
 					t.Errorf("%s: %v, want %v", key, outcome, want)
@@ -203,7 +206,7 @@ func TestDigests(t *testing.T) {
 	if report, err = w.run(file, Options{KeyPrefixes: []string{"acme_"}}); err != nil || !report.Unchanged() || report.AlreadyThere != 3 {
 		t.Errorf("again, with a prefix: %+v, %v", report, err)
 	}
-	for key, want := range map[string]core.Outcome{"x1": core.Malformed, "acme_x2": core.Allowed} {
+	for key, want := range map[string]service.Outcome{"x1": service.Malformed, "acme_x2": service.Allowed} {
 		if outcome, _ := w.usage(key); outcome != want {
 			t.Errorf("%s with the prefix given: %v, want %v", key, outcome, want)
 		}
@@ -281,7 +284,7 @@ func TestBadLines(t *testing.T) {
 		good := "k9,,z,,,pro,,,"
 		_, err = w.run(rows(good, "k1,,a,,,gold,,,", good, "k3,,a,,,pro,,,x", "k4,,a,,,pro,,,"), Options{})
 		p, ok := errors.AsType[*Problems](err)
-		if !ok || len(p.Lines) != 3 || fmt.Sprint(p.Lines[0].Line, p.Lines[1].Line, p.Lines[2].Line) != "3 4 5" {
+		if !ok || len(p.First) != 3 || fmt.Sprint(p.First[0].Line, p.First[1].Line, p.First[2].Line) != "3 4 5" {
 			t.Errorf("three bad lines: %v", err)
 		}
 		var many []string
@@ -291,7 +294,7 @@ func TestBadLines(t *testing.T) {
 		if _, err = w.run(rows(many...), Options{}); !strings.Contains(fmt.Sprint(err), "and 150 more\n") {
 			t.Errorf("250 bad lines: %.200v", err)
 		}
-		w.svc.Tune(core.Tunables{MaxKeys: 2})
+		w.svc.Tune(service.Tunables{MaxKeys: 2})
 		if _, err = w.run(rows("k1,,a,,,pro,,,", "k2,,a,,,pro,,,", "k3,,a,,,pro,,,"), Options{}); !strings.Contains(fmt.Sprint(err), "cap of 2 keys") {
 			t.Errorf("over the cap: %v", err)
 		}
@@ -327,7 +330,7 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("after write %d: %+v", at, report)
 		}
 		for key, want := range map[string]int64{"acme_000000": 8, "acme_001500": 8, "acme_002499": 8, "acme_ann1": 8} {
-			if outcome, used := w.usage(key); outcome != core.Allowed || used != want {
+			if outcome, used := w.usage(key); outcome != service.Allowed || used != want {
 				t.Errorf("after write %d: %s: %v with %d requests, want %d", at, key, outcome, used, want)
 			}
 		}
@@ -350,13 +353,12 @@ func FuzzReader(f *testing.F) {
 			return
 		}
 		for range len(file) + 1 {
-			var w row
-			_, err := r.next(&w)
-			bad, isBad := errors.AsType[badRow](err)
-			if err == io.EOF || isBad && bad.last {
+			w, err := r.next()
+			bad, _ := errors.AsType[badRow](w.err)
+			if err == io.EOF || bad.last {
 				return
 			}
-			if err == nil && !w.hasDigest {
+			if w.err == nil && !w.hasDigest {
 				t.Fatal("a row without a digest")
 			}
 		}
@@ -396,8 +398,8 @@ func TestMillion(t *testing.T) {
 	runtime.GC()
 	start, before := time.Now(), cpu()
 	pass, memory := "", 0
-	report, err := Run(t.Context(), w.svc, w.store, w.account, func() (io.ReadCloser, error) { return os.Open(file.Name()) },
-		Options{KeyPrefixes: []string{"acme_"}, Progress: func(name string, rows int) {
+	report, err := Run(t.Context(), w.svc, w.store, func() (io.ReadCloser, error) { return os.Open(file.Name()) },
+		Options{Account: "acme", KeyPrefixes: []string{"acme_"}, Progress: func(name string, rows int) {
 			status, _ := os.ReadFile("/proc/self/status")
 			_, anonymous, _ := strings.Cut(string(status), "RssAnon:")
 			var kb int
@@ -410,7 +412,7 @@ func TestMillion(t *testing.T) {
 		}})
 	w.ok(err)
 	t.Logf("%+v in %v, CPU time %v, memory at most %d MiB", report, time.Since(start), cpu()-before, memory)
-	if outcome, _ := w.usage(fmt.Sprintf("acme_%d", n-1)); outcome != core.Allowed {
+	if outcome, _ := w.usage(fmt.Sprintf("acme_%d", n-1)); outcome != service.Allowed {
 		t.Errorf("the last key: %v", outcome)
 	}
 }

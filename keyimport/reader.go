@@ -3,19 +3,19 @@ package keyimport
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"encoding/csv"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // The bounds of a file.
@@ -52,7 +52,7 @@ func badOf(err error, prefix string) error {
 
 // quoted quotes a value of the file, without secrets and not too long.
 func quoted(s string) string {
-	s = core.MaskSecrets(s)
+	s = secrets.MaskSecrets(s)
 	if r := []rune(s); len(r) > maxQuoted {
 		s = string(r[:maxQuoted]) + "…"
 	}
@@ -62,7 +62,7 @@ func quoted(s string) string {
 // row is a row of a file.
 type row struct {
 	line     int
-	digest   core.Digest
+	digest   secrets.Digest
 	value    string // of the key; "" if only the digest is known
 	planName string // or its id; "" for the plan of the user
 
@@ -131,7 +131,7 @@ func (r *reader) setColumns(header []string) error {
 		name = strings.TrimSpace(name)
 		r.columns = append(r.columns, name)
 		member, isMetadata := strings.CutPrefix(name, metadataStart)
-		if new(row).column(name) == nil && (!isMetadata || member == "" || !utf8.ValidString(member)) {
+		if !slices.Contains(columns, name) && (!isMetadata || member == "" || !utf8.ValidString(member)) {
 			unknown = append(unknown, quoted(name))
 		}
 		if seen[name] {
@@ -140,8 +140,7 @@ func (r *reader) setColumns(header []string) error {
 		seen[name] = true
 	}
 	if len(unknown) > 0 {
-		return fmt.Errorf("unknown column %s: want key, key_sha256, user_external_id, user_email, user_name, plan, status, expires_at, used, name and metadata.<member>",
-			strings.Join(unknown, ", "))
+		return fmt.Errorf("unknown column %s: want %s and metadata.<member>", strings.Join(unknown, ", "), strings.Join(columns, ", "))
 	}
 	if !seen["key"] && !seen["key_sha256"] {
 		return errors.New("no column key or key_sha256")
@@ -149,64 +148,58 @@ func (r *reader) setColumns(header []string) error {
 	return nil
 }
 
-// column returns the function that sets a column of the row, nil for metadata and unknown columns.
-func (w *row) column(name string) func(value string) error {
-	text := func(to *string) func(string) error {
-		return func(value string) error { *to = value; return nil }
-	}
-	switch name {
+// columns lists the names of all columns but the metadata columns.
+var columns = []string{"key", "key_sha256", "user_external_id", "user_email", "user_name", "plan", "status", "expires_at", "used", "name"}
+
+// set sets a column of the row.
+func (w *row) set(column, value string) (err error) {
+	switch column {
 	case "key":
-		return text(&w.value)
+		w.value = value
 	case "key_sha256":
-		return func(value string) (err error) { w.digest, err = parseDigest(value); w.hasDigest = true; return err }
-	case "user_external_id":
-		return text(&w.externalID)
-	case "user_email":
-		return text(&w.email)
-	case "user_name":
-		return text(&w.userName)
-	case "plan":
-		return text(&w.planName)
-	case "name":
-		return func(value string) error { w.patch.Name = &value; return nil }
-	case "status":
-		return func(value string) error { w.patch.Status = &value; return nil }
-	case "expires_at":
-		return func(value string) error {
-			t, err := parseTime(value)
-			w.patch.ExpiresAt = core.Some(t)
-			return err
+		if w.digest, w.hasDigest = secrets.ParseDigest(value); !w.hasDigest {
+			return bad("key_sha256: want the 32 bytes of a SHA-256 in hexadecimal (64 digits) or base64")
 		}
+	case "user_external_id":
+		w.externalID = value
+	case "user_email":
+		w.email = value
+	case "user_name":
+		w.userName = value
+	case "plan":
+		w.planName = value
+	case "name":
+		w.patch.Name = &value
+	case "status":
+		w.patch.Status = &value
+	case "expires_at":
+		t, err := parseTime(value)
+		w.patch.ExpiresAt = core.Some(t)
+		return err
 	case "used":
-		return func(value string) (err error) {
-			if w.used, err = strconv.ParseInt(value, 10, 64); err != nil || w.used < 0 || w.used > core.MaxLimit {
-				return bad("used: want a whole number from 0 to %d", int64(core.MaxLimit))
-			}
-			return nil
+		if w.used, err = strconv.ParseInt(value, 10, 64); err != nil || w.used < 0 || w.used > core.MaxLimit {
+			return bad("used: want a whole number from 0 to %d", int64(core.MaxLimit))
 		}
 	}
 	return nil
 }
 
-// next reads the next row, and returns its line. A row that cannot be imported is a badRow. At the end next returns io.EOF.
-func (r *reader) next(w *row) (line int, err error) {
+// next reads the next row. A row that cannot be imported has an err. At the end next returns io.EOF.
+func (r *reader) next() (w row, err error) {
 	r.bound.N = maxRead
 	fields, err := r.csv.Read()
 	if parse, ok := errors.AsType[*csv.ParseError](err); r.bound.N == 0 {
-		return r.last + 1, badRow{"the row has more than 64 KiB", true}
+		return row{line: r.last + 1, err: badRow{"the row has more than 64 KiB", true}}, nil
 	} else if ok {
-		return parse.StartLine, badRow{readError(err).Error(), errors.Is(err, csv.ErrQuote)}
+		return row{line: parse.StartLine, err: badRow{readError(err).Error(), errors.Is(err, csv.ErrQuote)}}, nil
 	}
 	if err != nil {
-		return 0, err
+		return row{}, err
 	}
-	line, _ = r.csv.FieldPos(0)
+	w.line, _ = r.csv.FieldPos(0)
 	r.ended(fields)
-	if len(fields) != len(r.columns) {
-		return line, bad("%d fields: want %d, as in the header line", len(fields), len(r.columns))
-	}
-	w.line = line
-	return line, r.fill(w, fields)
+	w.err = r.fill(&w, fields)
+	return w, nil
 }
 
 // readError returns an error of the CSV reader without its position.
@@ -219,7 +212,10 @@ func readError(err error) error {
 
 // fill sets the members of a row.
 func (r *reader) fill(w *row, fields []string) error {
-	var metadata map[string]string
+	if len(fields) != len(r.columns) {
+		return bad("%d fields: want %d, as in the header line", len(fields), len(r.columns))
+	}
+	metadata := map[string]string{}
 	for i, value := range fields {
 		if value = strings.TrimSpace(value); value == "" {
 			continue
@@ -228,18 +224,15 @@ func (r *reader) fill(w *row, fields []string) error {
 		if !utf8.ValidString(value) {
 			return bad("%s: want valid UTF-8", name)
 		}
-		if set := w.column(name); set != nil {
-			if err := set(value); err != nil {
+		if member, isMetadata := strings.CutPrefix(name, metadataStart); !isMetadata {
+			if err := w.set(name, value); err != nil {
 				return err
 			}
-			continue
+		} else {
+			metadata[member] = value
 		}
-		if metadata == nil {
-			metadata = map[string]string{}
-		}
-		metadata[strings.TrimPrefix(name, metadataStart)] = value
 	}
-	if metadata != nil {
+	if len(metadata) > 0 {
 		text, err := json.Marshal(metadata)
 		if err != nil {
 			return err
@@ -250,22 +243,21 @@ func (r *reader) fill(w *row, fields []string) error {
 		return err
 	}
 	for i, value := range fields {
-		if name := r.columns[i]; value != "" && name != "key" && name != "key_sha256" && w.isIn(strings.TrimSpace(value)) {
+		name, text := r.columns[i], strings.TrimSpace(value)
+		if name == "key" || name == "key_sha256" {
+			continue
+		}
+		if w.value != "" && strings.Contains(text, w.value) || secrets.HasKeyCharacters(text) && secrets.DigestOf(text) == w.digest {
 			return bad("%s: it holds the key of the row, and would be stored in clear", name)
 		}
 	}
 	return nil
 }
 
-// isIn reports whether a text holds the key of the row.
-func (w *row) isIn(text string) bool {
-	return w.value != "" && strings.Contains(text, w.value) || core.HasKeyCharacters(text) && core.DigestOf(text) == w.digest
-}
-
 // complete sets the members that depend on several columns.
 func (w *row) complete() error {
 	if w.value != "" {
-		d := core.DigestOf(w.value)
+		d := secrets.DigestOf(w.value)
 		if w.hasDigest && w.digest != d {
 			return bad("key_sha256 is not the SHA-256 of key")
 		}
@@ -293,19 +285,6 @@ func (w *row) idColumn() string {
 		return "user_name"
 	}
 	return "user_external_id"
-}
-
-// parseDigest reads a digest in hexadecimal, or in any form of base64.
-func parseDigest(text string) (d core.Digest, err error) {
-	if d.UnmarshalText([]byte(text)) == nil {
-		return d, nil
-	}
-	standard := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
-	b, err := base64.RawStdEncoding.DecodeString(standard)
-	if err != nil || len(b) != len(d) {
-		return d, bad("key_sha256: want the 32 bytes of a SHA-256 in hexadecimal (%d digits) or base64", hex.EncodedLen(len(d)))
-	}
-	return core.Digest(b), nil
 }
 
 // parseTime reads a time as in RFC 3339, or a date, which begins at midnight in UTC.

@@ -121,7 +121,7 @@ func runRecipe(t *testing.T, recipe string, answers [][2]string) (report, file s
 	w := newWorld(t, memstore.New())
 	_, err = w.svc.CreatePlan(t.Context(), w.account, core.PlanPatch{Name: new("Pro"), Limit: core.Some(int64(1000)), Period: new("month")})
 	w.ok(err)
-	r, err := Check(t.Context(), w.svc, w.store, w.account, bytes.NewReader(text), Options{})
+	r, err := Check(t.Context(), w.svc, w.store, bytes.NewReader(text), Options{Account: "acme"})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

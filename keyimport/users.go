@@ -7,33 +7,24 @@ import (
 	"hash/maphash"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // planSet has the plans of an account.
 type planSet struct {
 	byID   map[string]*core.Plan
-	byName map[string]*core.Plan // nil for a name that several plans have
+	byName map[string][]*core.Plan
 }
 
-func loadPlans(ctx context.Context, s *core.Service, account string) (planSet, error) {
-	set := planSet{map[string]*core.Plan{}, map[string]*core.Plan{}}
-	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
-		plans, _, err := s.Plans(ctx, account, p)
-		if err != nil {
-			return set, err
-		}
-		for _, pl := range plans {
-			set.byID[pl.ID] = pl
-			if _, twice := set.byName[pl.Name]; twice {
-				set.byName[pl.Name] = nil
-			} else {
-				set.byName[pl.Name] = pl
-			}
-		}
-		if len(plans) < p.Size {
-			return set, nil
-		}
-	}
+func loadPlans(ctx context.Context, s *service.Service, account string) (planSet, error) {
+	set := planSet{map[string]*core.Plan{}, map[string][]*core.Plan{}}
+	list := func(p core.Page) ([]*core.Plan, int, error) { return s.Plans(ctx, account, p) }
+	return set, core.Each(ctx, core.ReadSize, list, func(pl *core.Plan) error {
+		set.byID[pl.ID] = pl
+		set.byName[pl.Name] = append(set.byName[pl.Name], pl)
+		return nil
+	})
 }
 
 // find returns the plan with a name or id, nil for "".
@@ -41,14 +32,15 @@ func (s planSet) find(name string) (*core.Plan, error) {
 	if name == "" {
 		return nil, nil
 	}
-	pl, known := s.byName[name]
+	named, pl := s.byName[name], s.byID[name]
 	switch {
-	case s.byID[name] != nil:
-		pl = s.byID[name]
-	case !known:
+	case pl != nil:
+	case len(named) == 0:
 		return nil, bad("plan: the account has no plan %s", quoted(name))
-	case pl == nil:
+	case len(named) > 1:
 		return nil, bad("plan: several plans are called %s: write the id of one", quoted(name))
+	default:
+		pl = named[0]
 	}
 	if pl.Inactive {
 		return nil, bad("plan: the plan %s is inactive", quoted(name))
@@ -76,7 +68,7 @@ type userSet struct {
 	empty    bool             // the account had no users
 }
 
-func newUserSet(ctx context.Context, s *core.Service, account string) (userSet, error) {
+func newUserSet(ctx context.Context, s *service.Service, account string) (userSet, error) {
 	_, n, err := s.Users(ctx, account, core.UserFilter{}, core.Page{Number: 1, Size: 1})
 	return userSet{seed: maphash.MakeSeed(), byColumn: map[uint64]int32{}, ids: map[int64]int32{}, empty: n == 0}, err
 }
@@ -90,7 +82,7 @@ func (s *userSet) hash(column, text string) uint64 {
 }
 
 // find returns the index of the user of a row. Rows with one external id, or else with one email, have one user.
-func (s *userSet) find(ctx context.Context, svc *core.Service, account string, r *row) (int, error) {
+func (s *userSet) find(ctx context.Context, svc *service.Service, account string, r *row) (int, error) {
 	if r.externalID == "" && r.email == "" {
 		return 0, bad("user_external_id, user_email or user_name is required")
 	}
@@ -111,15 +103,11 @@ func (s *userSet) find(ctx context.Context, svc *core.Service, account string, r
 	if stored == nil {
 		return s.append(want), nil
 	}
-	i, known := s.ids[stored.ID]
-	if !known {
-		want.id, want.plan = stored.ID, stored.PlanID
-		return s.append(want), nil
+	if i, known := s.ids[stored.ID]; known {
+		return int(i), s.merge(i, want)
 	}
-	if err := s.merge(i, want); err != nil {
-		return 0, err
-	}
-	return int(i), nil
+	want.id, want.plan = stored.ID, stored.PlanID
+	return s.append(want), nil
 }
 
 // areKeys reports which rows of the batch have a key of the account as their external id. It skips the ids of earlier rows.
@@ -134,7 +122,7 @@ func (p *pass) areKeys() ([]bool, error) {
 }
 
 // half returns the first half of a digest, which tells the digests of a file apart.
-func half(d core.Digest) [16]byte { return [16]byte(d[:16]) }
+func half(d secrets.Digest) [16]byte { return [16]byte(d[:16]) }
 
 // checkExternalID checks that no external id of the file is the value of a key of the file, on this row or an earlier one.
 func (p *pass) checkExternalID(r *row) error {
@@ -144,10 +132,10 @@ func (p *pass) checkExternalID(r *row) error {
 	if line, ok := p.externalIDs[half(r.digest)]; ok {
 		return bad("the key is the external id of the user of line %d, and would be stored in clear", line)
 	}
-	if !core.HasKeyCharacters(r.externalID) {
+	if !secrets.HasKeyCharacters(r.externalID) {
 		return nil
 	}
-	id := half(core.DigestOf(r.externalID))
+	id := half(secrets.DigestOf(r.externalID))
 	if line, ok := p.lines[id]; ok {
 		return bad("%s: it is the key of line %d, and would be stored in clear", r.idColumn(), line)
 	}
@@ -162,7 +150,7 @@ func (p *pass) checkStoredUsers() error {
 	if p.users.empty || p.report.Keys == 0 {
 		return nil
 	}
-	return p.s.EachKeyLikeExternalID(p.ctx, p.account, func(d core.Digest, u *core.User) {
+	return p.s.EachKeyLikeExternalID(p.ctx, p.account, func(d secrets.Digest, u *core.User) {
 		if line, ok := p.lines[half(d)]; ok {
 			p.problems.add(int(line), fmt.Sprintf("the key is the external id of the user %d, stored in clear: give the user another external id first", u.ID))
 		}
@@ -206,19 +194,19 @@ func (s *userSet) merge(i int32, want user) error {
 }
 
 // load returns the user of the account for a row, nil if the row makes a new one.
-func (s *userSet) load(ctx context.Context, svc *core.Service, account string, r *row) (*core.User, error) {
+func (s *userSet) load(ctx context.Context, svc *service.Service, account string, r *row) (*core.User, error) {
 	if s.empty {
 		return nil, nil
 	}
-	find := func(f core.UserFilter) (*core.User, error) {
+	find := func(f core.UserFilter) (u *core.User, err error) {
 		if f == (core.UserFilter{}) {
 			return nil, nil
 		}
 		list, _, err := svc.Users(ctx, account, f, core.Page{Number: 1, Size: 1})
-		if err != nil || len(list) == 0 {
-			return nil, err
+		if len(list) > 0 {
+			u = list[0]
 		}
-		return list[0], nil
+		return u, err
 	}
 	byID, err := find(core.UserFilter{ExternalID: r.externalID})
 	if err != nil {
@@ -239,7 +227,7 @@ func (s *userSet) load(ctx context.Context, svc *core.Service, account string, r
 }
 
 // byID returns the user with an id that the account has.
-func (s *userSet) byID(ctx context.Context, svc *core.Service, account string, id int64) (*user, error) {
+func (s *userSet) byID(ctx context.Context, svc *service.Service, account string, id int64) (*user, error) {
 	i, known := s.ids[id]
 	if !known {
 		stored, err := svc.User(ctx, account, id)

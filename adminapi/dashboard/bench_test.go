@@ -17,6 +17,8 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/core/signin"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
@@ -32,9 +34,9 @@ func BenchmarkPages(b *testing.B) {
 	b.Cleanup(func() { _ = store.Close() })
 	var pages atomic.Int64
 	clock := func() time.Time {
-		return time.Now().Add(time.Duration(pages.Load()) * core.DashboardWindow / core.DashboardLimit)
+		return time.Now().Add(time.Duration(pages.Load()) * service.DashboardWindow / service.DashboardLimit)
 	}
-	svc := core.NewService(store, core.Config{Clock: clock}) // as slow as a person may be
+	svc := service.New(store, service.Config{Clock: clock}) // as slow as a person may be
 	ctx := context.Background()
 	a, _, _, err := svc.CreateAccount(ctx, "Acme")
 	if err != nil {
@@ -48,13 +50,13 @@ func BenchmarkPages(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	handler := dashboard.New(dashboard.Config{Service: func() *core.Service { return svc },
+	handler := dashboard.New(dashboard.Config{Service: func() *service.Service { return svc },
 		Secure: func(*http.Request) bool { return true }, ClientIP: func(*http.Request) string { return "192.0.2.1" }, Logger: discard})
-	_, link, _, err := svc.NewSignInLink(ctx, "Acme")
+	_, link, _, err := svc.SignIn.NewLink(ctx, "Acme")
 	if err != nil {
 		b.Fatal(err)
 	}
-	in, err := svc.SignInByLink(ctx, link, core.Client{})
+	in, err := svc.SignIn.ByLink(ctx, link, signin.Client{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,6 +3,9 @@ package dashboard
 import (
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -121,7 +124,7 @@ func bars(days []core.DayTotals, unit float64) []bar {
 		allow, deny := height(d.Allowed), height(d.Denied)
 		list[i] = bar{DayTotals: d, X: float64(i)*step + gap/2, W: step - gap,
 			AllowedY: chartHeight - allow, Allow: allow, DeniedY: chartHeight - allow - deny, Deny: deny,
-			Title: d.Date.Start().Format("Mon 2 Jan 2006") + ": " + number(d.Allowed) + " allowed, " + number(d.Denied) + " denied"}
+			Title: d.Date.Start().Format("Mon 2 Jan 2006") + ": " + humanize.Comma(d.Allowed) + " allowed, " + humanize.Comma(d.Denied) + " denied"}
 	}
 	return list
 }
@@ -141,13 +144,5 @@ func roundUp(n int64) int64 {
 
 // short writes a number in few characters: 1.5k, 20M.
 func short(n int64) string {
-	for _, u := range []struct {
-		size int64
-		name string
-	}{{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
-		if n >= u.size {
-			return strconv.FormatFloat(float64(n)/float64(u.size), 'g', 3, 64) + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
+	return strings.ReplaceAll(humanize.SIWithDigits(float64(n), 2, ""), " ", "")
 }

@@ -231,7 +231,7 @@ func TestSearchWhileTyping(t *testing.T) {
 	shows := func(rows int, search string) step {
 		return chromedp.Poll[chromedp.Void](fmt.Sprintf(
 			`document.querySelectorAll("#list tbody tr").length === %d && document.querySelector("#q").value === %q`, rows, search),
-			chromedp.WithPollingTimeout(10*time.Second))
+			chromedp.WithPollingTimeout(time.Minute))
 	}
 	if err := chromedp.Do(ctx, s.signIn("Acme"), chromedp.Navigate(s.url+"/dashboard/users"), shows(25, ""),
 		chromedp.SendKeys(chromedp.CSS("#q"), "customer 1"), shows(10, "customer 1")); err != nil {

@@ -20,17 +20,21 @@ func of[T any](find func(*request) (T, error)) func(func(*request, T) error) han
 	}
 }
 
-// The resources in paths.
-var (
-	ofKey = of(func(q *request) (*core.Key, error) {
-		return q.svc.Key(q.r.Context(), q.account(), q.r.PathValue("id"))
-	})
-	ofOwnerKey = of((*request).ownerKey)
-	ofPlan     = of(func(q *request) (*core.Plan, error) {
-		return q.svc.Plan(q.r.Context(), q.account(), q.r.PathValue("id"))
-	})
-	ofUser = of(func(q *request) (*core.User, error) { return q.user(q.r.PathValue("id")) })
-)
+// found returns the requested page of a list that can be searched, and its pager. The total of a search is unknown.
+func found[T, F any](q *request, f F,
+	search func(ctx context.Context, account, text string, f F, p core.Page) (items []T, more bool, err error),
+	list func(ctx context.Context, account string, f F, p core.Page) (items []T, total int, err error)) ([]T, pager, error) {
+	text := q.query("q")
+	if text == "" {
+		return listed(q, func(p core.Page) ([]T, int, error) { return list(q.r.Context(), q.account(), f, p) })
+	}
+	p := q.page()
+	items, more, err := search(q.r.Context(), q.account(), text, f, p)
+	return items, q.pager(p, len(items), -1, more), err
+}
+
+// nothing finds nothing, for a form about no resource.
+func nothing(*request) (none struct{}, err error) { return none, nil }
 
 // nilIfMissing returns nil instead of a not-found error.
 func nilIfMissing[T any](v *T, err error) (*T, error) {

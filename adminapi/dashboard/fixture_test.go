@@ -20,13 +20,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // site is a dashboard beside a REST API, over a store in memory and served over TLS.
 type site struct {
 	testing.TB
-	svc   *core.Service
+	svc   *service.Service
 	store *memstore.Store
 	url   string // without a slash at the end
 	cert  *x509.Certificate
@@ -68,9 +69,9 @@ func newSite(t testing.TB) *site {
 func newSiteAt(t testing.TB, now func() time.Time) *site {
 	t.Helper()
 	store := memstore.New()
-	svc := core.NewService(store, core.Config{Clock: now})
+	svc := service.New(store, service.Config{Clock: now})
 	s := &site{TB: t, svc: svc, store: store, now: now}
-	service := func() *core.Service { return svc }
+	service := func() *service.Service { return svc }
 	secure := func(r *http.Request) bool { return r.TLS != nil }
 	clientIP := func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] }
 	pages := dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: slog.New(slog.NewTextHandler(&s.log, nil))})
@@ -127,7 +128,7 @@ func (s *site) signedIn(name string) *browser {
 // link returns the secret of a link to sign in.
 func (s *site) link(name string) string {
 	s.Helper()
-	_, secret, _, err := s.svc.NewSignInLink(context.Background(), name)
+	_, secret, _, err := s.svc.SignIn.NewLink(context.Background(), name)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -252,7 +253,7 @@ func (s *site) filled() {
 			k, secret, err := s.svc.CreateKey(ctx, s.acc.ID, core.KeyPatch{Name: new([]string{"production", "staging"}[n]), UserID: &u.ID})
 			must(err)
 			for range (i * 7) % 45 {
-				_, err := s.svc.Validate(ctx, s.acc.ID, core.Request{Secret: secret, Endpoint: "/v1/orders", Method: "GET", IP: "192.0.2.7", Cost: 1})
+				_, err := s.svc.Validate(ctx, s.acc.ID, service.Request{Secret: secret, Endpoint: "/v1/orders", Method: "GET", IP: "192.0.2.7", Cost: 1})
 				must(err)
 			}
 			s.history(core.CounterID{Account: s.acc.ID, KeyID: k.ID}, i)

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/signin"
 )
 
 type form struct {
@@ -30,6 +30,7 @@ type field struct {
 	Hint         string
 	Fault        string
 	Options      []option // of a select or radio field
+	Plans        string   // text of the option without a plan, of a select field with the plans as options
 	Required     bool
 	Autofocus    bool
 	Autocomplete string
@@ -48,60 +49,71 @@ type formView struct {
 	Form   form
 }
 
-// showForm answers with a page with a single form.
-func (q *request) showForm(status int, title string, v formView) error {
-	v.Title = title
-	return q.render(status, "form", title, v)
+// formPage is a page with a single form about a T.
+type formPage[T any] struct {
+	view func(*request, T) (formView, error) // with the first values of the fields
+	send func(*request, T) error             // does what the form says, and answers
 }
 
-// token returns a token for the forms of a page. The server accepts only one of them.
-func (q *request) token() string { return q.svc.NewFormToken(q.signedIn) }
+// get answers with the page.
+func (p formPage[T]) get(q *request, v T) error { return p.show(q, v, http.StatusOK, nil) }
 
-// form returns a form that posts to a path below Base. cancel is the path of the link "Cancel", "" for no link. An error of one field is
-// shown at that field.
-func (q *request) form(action, submit, cancel string, fields []field, fault error) form {
+// post does what the posted form says. For an error that the user can correct it shows the form again with the posted values.
+func (p formPage[T]) post(q *request, v T) error {
+	err := p.send(q, v)
+	if status, ok := formStatus(err); ok {
+		return p.show(q, v, status, err)
+	}
+	return err
+}
+
+func (p formPage[T]) show(q *request, v T, status int, fault error) error {
+	page, err := p.view(q, v)
+	if err != nil {
+		return err
+	}
+	for i := range page.Form.Fields {
+		f := &page.Form.Fields[i]
+		if fault != nil {
+			f.Value = q.r.PostForm.Get(f.Name)
+		}
+		if f.Plans == "" {
+			continue
+		}
+		if f.Options, err = q.planOptions(f.Plans, f.Value, false); err != nil {
+			return err
+		}
+	}
+	page.Form.setFault(fault)
+	return q.showForm(status, page)
+}
+
+// showForm answers with a page with a single form.
+func (q *request) showForm(status int, v formView) error { return q.render(status, "form", v.Title, v) }
+
+// token returns a token for the forms of a page. The server accepts only one of them.
+func (q *request) token() string { return q.svc.SignIn.NewFormToken(q.signedIn) }
+
+// form returns a form that posts to a path below Base. cancel is the path of the link "Cancel", "" for no link.
+func (q *request) form(action, submit, cancel string, fields ...field) form {
 	f := form{Action: Base + action, Token: q.token(), Submit: submit, Fields: fields}
 	if cancel != "" {
 		f.Cancel = Base + cancel
 	}
+	return f
+}
+
+// setFault shows an error, nil for none: an error of one field at that field.
+func (f *form) setFault(fault error) {
 	if e, ok := errors.AsType[*core.Error](fault); ok {
 		for i := range f.Fields {
 			if f.Fields[i].Name == e.Field {
 				f.Fields[i].Fault = e.Detail
-				return f
+				return
 			}
 		}
 	}
 	f.Fault = errorText(fault)
-	return f
-}
-
-// deleteForm returns the form that confirms the deletion of the resource at a path below Base.
-func (q *request) deleteForm(path, submit string, fault error) form {
-	f := q.form(path+"/delete", submit, path, nil, fault)
-	f.Danger = true
-	return f
-}
-
-// finish answers to a posted form. For an error that the user can correct it shows the form again with
-// the posted values, else it returns err. After a success it calls next.
-func (q *request) finish(err error, show formPage, next func() error) error {
-	if status, ok := formStatus(err); ok {
-		return show(status, q.r.PostForm.Get, err)
-	}
-	if err != nil {
-		return err
-	}
-	return next()
-}
-
-// finishDelete answers to a deletion: it redirects to the list, also if another request has deleted the
-// resource.
-func (q *request) finishDelete(err, missing error, list string) error {
-	if err != nil && !errors.Is(err, missing) {
-		return err
-	}
-	return q.redirect(list + "?done=deleted")
 }
 
 // errorText returns the text of an error for a form, "" for nil.
@@ -121,7 +133,7 @@ func errorText(err error) string {
 func formStatus(err error) (status int, ok bool) {
 	e, is := errors.AsType[*core.Error](err)
 	switch {
-	case !is || errors.Is(err, core.ErrFormToken):
+	case !is || errors.Is(err, signin.ErrFormToken) || errors.Is(err, errChoice):
 		return 0, false
 	case errors.Is(err, errNoReference):
 		return http.StatusNotFound, true
@@ -135,10 +147,8 @@ func formStatus(err error) (status int, ok bool) {
 	return 0, false
 }
 
-// fieldError returns the error for an invalid value of a field.
-func fieldError(field, detail string) error {
-	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
-}
+// errChoice means that the form has no such choice: no browser sends it.
+var errChoice = &core.Error{Code: core.CodeInvalidRequest, Message: "There is no such choice"}
 
 // errNoReference means that a field refers to a resource that does not exist.
 var errNoReference = errors.New("the field refers to a missing resource")
@@ -156,16 +166,14 @@ var references = []struct {
 func referenceError[R, P any](of *core.Members[R, P], err error) error {
 	for _, ref := range references {
 		if errors.Is(err, ref.missing) && findMember(of, ref.name) != nil {
-			return errors.Join(fieldError(ref.name, ref.detail), errNoReference)
+			return errors.Join(core.Invalid(ref.name, ref.detail), errNoReference)
 		}
 	}
 	return err
 }
 
-func metadataField(value func(string) string) field {
-	return field{Name: "metadata", Label: "Metadata", Type: "textarea", Value: value("metadata"),
-		Hint: `Your own data as a JSON object: {"customer": "A-17"}.`}
-}
+var metadataField = field{Name: "metadata", Label: "Metadata", Type: "textarea",
+	Hint: `Your own data as a JSON object: {"customer": "A-17"}.`}
 
 func indented(m json.RawMessage) string {
 	var b bytes.Buffer
@@ -173,26 +181,4 @@ func indented(m json.RawMessage) string {
 		return string(m)
 	}
 	return b.String()
-}
-
-// disableForm returns a form with one button that disables or enables the resource at path.
-func (q *request) disableForm(path string, disabled bool) form {
-	f := q.form(path+"/disabled", "Disable", "", nil, nil)
-	if disabled {
-		f.Submit = "Enable"
-	}
-	f.Hidden = []hidden{{"disabled", strconv.FormatBool(!disabled)}}
-	return f
-}
-
-// disable answers to the disableForm of the resource at path.
-func (q *request) disable(path string, change func(disabled bool) error) error {
-	done, ok := map[string]string{"true": "disabled", "false": "enabled"}[q.r.PostForm.Get("disabled")]
-	if !ok {
-		return errChoice
-	}
-	if err := change(done == "disabled"); err != nil {
-		return err
-	}
-	return q.redirect(path + "?done=" + done)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 var livePart = regexp.MustCompile(`hx-get="([^"]+part=history[^"]*)"`)
@@ -32,7 +32,7 @@ func TestHistory(t *testing.T) {
 	for i := range 32 {
 		s.makeRequests(s.acc, secret, fmt.Sprintf("/n/%d<", i), 1)
 	}
-	if _, err := s.svc.Validate(context.Background(), s.acc.ID, core.Request{Secret: secret, Endpoint: "/dear", Method: "PUT", Cost: 5}); err != nil {
+	if _, err := s.svc.Validate(context.Background(), s.acc.ID, service.Request{Secret: secret, Endpoint: "/dear", Method: "PUT", Cost: 5}); err != nil {
 		t.Fatal(err)
 	}
 	b := s.signedIn("Acme")

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // The settings change the prefix of new keys of the account of the session, and of no other account. Bad prefixes, a used
@@ -27,11 +27,11 @@ func TestKeyPrefixForm(t *testing.T) {
 	b.get("/dashboard/keys").want(t, 200, "<code>"+k.Hint+"</code>")
 	b.get("/dashboard/start").want(t, 200, "grep -o 'site_live_[A-Za-z0-9]*'")
 	for path, want := range map[string]string{
-		"keys?q=" + secret:                            "/dashboard/keys/" + k.ID,
-		"keys?q=" + core.NewUserSecret("site_live_"):  "/dashboard/keys?q=site_live_***",
-		"users?q=" + secret:                           "/dashboard/users?q=site_live_***",
-		"users?q=site_live_customers":                 "/dashboard/users?q=site_live_customers", // an ordinary search
-		"keys?q=site_live_production_of_the_customer": "/dashboard/keys?q=site_live_production_of_the_customer",
+		"keys?q=" + secret: "/dashboard/keys/" + k.ID,
+		"keys?q=" + secrets.NewUserSecret("site_live_"): "/dashboard/keys?q=site_live_***",
+		"users?q=" + secret:                             "/dashboard/users?q=site_live_***",
+		"users?q=site_live_customers":                   "/dashboard/users?q=site_live_customers", // an ordinary search
+		"keys?q=site_live_production_of_the_customer":   "/dashboard/keys?q=site_live_production_of_the_customer",
 	} {
 		if p := b.get("/dashboard/" + path); p.path != want || strings.Contains(p.body, secret) {
 			t.Errorf("%s: got to %s, want %s", path, p.path, want)

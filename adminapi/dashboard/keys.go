@@ -1,20 +1,15 @@
 package dashboard
 
 import (
+	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
-
-type keysView struct {
-	Filters form
-	Narrow  bool // a filter is set, or it is not the first page
-	Table   keyTable
-	Pager   pager
-}
 
 type keyTable struct {
 	Keys  []keyRow
@@ -41,14 +36,10 @@ func (r keyRow) Works() bool {
 }
 
 func keysPage(q *request) error {
-	if value := q.query("q"); core.HoldsSecret(value) {
+	if value := q.query("q"); secrets.HoldsSecret(value) {
 		return q.redirectToKey(value)
 	}
-	status, err := q.filtersExist()
-	if err != nil {
-		return err
-	}
-	keys, pg, err := q.keys()
+	keys, pg, err := found(q, q.keyFilter(), q.svc.SearchKeys, q.keys)
 	if err != nil {
 		return err
 	}
@@ -56,18 +47,10 @@ func keysPage(q *request) error {
 	if err != nil {
 		return err
 	}
-	plans, err := q.planOptions("All plans", q.query("plan"), true)
-	if err != nil {
-		return err
-	}
-	return q.render(status, "keys", "Keys", keysView{Pager: pg, Narrow: q.narrow(), Table: keyTable{rows, true},
-		Filters: form{Action: href("keys"), Fields: []field{
-			{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, id or last four characters"},
-			{Name: "plan", Label: "Plan", Type: "select", Value: q.query("plan"), Options: plans},
-			{Name: "status", Label: "Status", Type: "select", Value: q.query("status"), Options: []option{
-				{Label: "Any"}, {Value: "active", Label: "Active"}, {Value: "inactive", Label: "Disabled"}}},
-			{Name: "user", Label: "User", Value: q.query("user"), Placeholder: "Id"},
-		}}})
+	return q.renderList("keys", "Keys", keyTable{rows, true}, pg, "Name, id or last four characters",
+		field{Name: "status", Label: "Status", Type: "select", Value: q.query("status"), Options: []option{
+			{Label: "Any"}, {Value: "active", Label: "Active"}, {Value: "inactive", Label: "Disabled"}}},
+		field{Name: "user", Label: "User", Value: q.query("user"), Placeholder: "Id"})
 }
 
 // redirectToKey redirects to the page of the key with a value, or else to the list. The value is a
@@ -84,20 +67,12 @@ func (q *request) redirectToKey(value string) error {
 	return q.redirect(page)
 }
 
-// keys returns the requested page of keys. The total is unknown for a search.
-func (q *request) keys() ([]*core.Key, pager, error) {
-	f := q.keyFilter()
-	if text := q.query("q"); text != "" {
-		p := q.page()
-		keys, more, err := q.svc.SearchKeys(q.r.Context(), q.account(), text, f, p)
-		return keys, q.pager(p, len(keys), -1, more), err
+// keys returns a page of the keys of the filter. A plan selects the keys that it limits.
+func (q *request) keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	if f.PlanID != nil {
+		return q.svc.KeysUnderPlan(ctx, account, *f.PlanID, f, p)
 	}
-	return listed(q, func(p core.Page) ([]*core.Key, int, error) {
-		if f.PlanID != nil {
-			return q.svc.KeysUnderPlan(q.r.Context(), q.account(), *f.PlanID, f, p)
-		}
-		return q.svc.Keys(q.r.Context(), q.account(), f, p)
-	})
+	return q.svc.Keys(ctx, account, f, p)
 }
 
 func (q *request) keyFilter() core.KeyFilter {
@@ -164,8 +139,12 @@ func keyPage(q *request, k *core.Key) error {
 	if err != nil {
 		return err
 	}
-	return q.render(http.StatusOK, "key", k.Name, keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
-		Disable: q.disableForm("keys/"+k.ID, rows[0].Disabled()), Usage: newUsages(u.Limits), Chart: c, History: h, Omitted: u.DeniedOmitted})
+	v := keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
+		Disable: keyKind.disableForm(q, k, rows[0].Disabled()), Chart: c, History: h, Omitted: u.DeniedOmitted}
+	for _, limit := range u.Limits {
+		v.Usage = append(v.Usage, &usage{limit})
+	}
+	return q.render(http.StatusOK, "key", k.Name, v)
 }
 
 // Earlier returns the earlier values that still work after regenerations.
@@ -178,88 +157,57 @@ func (v keyView) Earlier() (values []core.GraceValue) {
 	return values
 }
 
-// keyEditor has no create: a new key has a value, which createKey shows.
-var keyEditor = &editor[string, core.Key, core.KeyPatch]{
+var keyKind = &kind[string, core.Key, core.KeyPatch]{
 	noun:    "key",
 	note:    "A change applies to the next request. The value of the key stays the same.",
 	members: &core.KeyMembers,
 	first:   map[string]string{"status": "active"},
-	special: (*request).keyFields,
+	special: keyFields,
+	place:   placeOfNewKey,
+	find:    func(q *request) (*core.Key, error) { return q.svc.Key(q.r.Context(), q.account(), q.r.PathValue("id")) },
 	of:      func(k *core.Key) (id, name string, updated time.Time) { return k.ID, k.Name, k.UpdatedAt },
-	update:  (*core.Service).UpdateKey,
+	create:  (*service.Service).CreateKey,
+	update:  (*service.Service).UpdateKey,
+	disable: func(disabled bool) core.KeyPatch {
+		return core.KeyPatch{Status: new(string(map[bool]core.KeyStatus{true: core.KeyInactive, false: core.KeyActive}[disabled]))}
+	},
+	remove:  (*service.Service).DeleteKey,
+	missing: core.ErrKeyNotFound,
+	losses: func(_ *request, k *core.Key) (points []string, refused bool, err error) {
+		return []string{
+			"The next request with " + k.Hint + " is refused, on every server.",
+			"What it used stays in the counter and the history of its user.",
+			"It cannot be taken back. To stop it for a while, disable it instead."}, false, nil
+	},
+	adjust: func(q *request, id string, a service.AdjustmentCall) error {
+		_, _, err := q.svc.AdjustKey(q.r.Context(), q.account(), id, a)
+		return err
+	},
 }
 
-func (q *request) keyFields(value func(string) string) ([]field, error) {
-	plans, err := q.planOptions("The user’s plan", value("plan_id"), false)
-	return []field{
-		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true, Hint: "What the key is for, as in “production”."},
-		{Name: "user_id", Label: "User", Value: value("user_id"), Required: true, Hint: "The id of the user, as it is on its page."},
-		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
-			Hint: "On the user’s plan it shares one counter with the user’s other keys. On a plan of its own it has its own."},
-		{Name: "status", Label: "Status", Type: "radio", Value: value("status"), Options: []option{
-			{"active", "Active", ""}, {"inactive", "Disabled", "Every request with it is refused."}}},
-		{Name: "expires_at", Label: "Expires at", Type: "datetime-local", Value: value("expires_at"), Hint: "In UTC. Empty for never."},
-		metadataField(value),
-	}, err
+var keyFields = []field{
+	{Name: "name", Label: "Name", Required: true, Autofocus: true, Hint: "What the key is for, as in “production”."},
+	{Name: "user_id", Label: "User", Required: true, Hint: "The id of the user, as it is on its page."},
+	{Name: "plan_id", Label: "Plan", Type: "select", Plans: "The user’s plan",
+		Hint: "On the user’s plan it shares one counter with the user’s other keys. On a plan of its own it has its own."},
+	{Name: "status", Label: "Status", Type: "radio", Options: []option{
+		{"active", "Active", ""}, {"inactive", "Disabled", "Every request with it is refused."}}},
+	{Name: "expires_at", Label: "Expires at", Type: "datetime-local", Hint: "In UTC. Empty for never."},
+	metadataField,
 }
 
-// newKeyForm returns the form of a new key: of the user in the query, or of one that is filled in.
-func (q *request) newKeyForm() (u *core.User, show formPage, err error) {
-	path, back, text := "keys", "keys", ""
-	if id := q.query("user"); id != "" {
-		if u, err = q.user(id); err != nil {
-			return nil, nil, err
-		}
-		path, back, text = "keys?user="+strconv.FormatInt(u.ID, 10), userPath(u.ID), "A key of "+u.Name+"."
+// placeOfNewKey returns the place of the form of a new key: at the user in the query, or at the list.
+func placeOfNewKey(q *request) (at newPlace[core.KeyPatch], err error) {
+	id := q.query("user")
+	if id == "" {
+		return newPlace[core.KeyPatch]{back: "keys"}, nil
 	}
-	return u, func(status int, value func(string) string, fault error) error {
-		fields, err := keyEditor.fields(q, value)
-		if err != nil {
-			return err
-		}
-		if u != nil {
-			fields = slices.DeleteFunc(fields, func(f field) bool { return f.Name == "user_id" })
-		}
-		return q.showForm(status, "New key", formView{Form: q.form(path, "Create key", back, fields, fault), Text: text})
-	}, nil
-}
-
-func newKeyPage(q *request) error {
-	_, show, err := q.newKeyForm()
+	u, err := q.user(id)
 	if err != nil {
-		return err
+		return at, err
 	}
-	return show(http.StatusOK, keyEditor.firstValue, nil)
-}
-
-func createKey(q *request) error {
-	u, show, err := q.newKeyForm()
-	if err != nil {
-		return err
-	}
-	p, err := keyEditor.patch(q, nil)
-	if u != nil {
-		p.UserID = &u.ID
-	}
-	var k *core.Key
-	var secret string
-	if err == nil {
-		k, secret, err = q.svc.CreateKey(q.r.Context(), q.account(), p)
-	}
-	return q.finish(referenceError(&core.KeyMembers, err), show, func() error {
-		return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Back: href("keys", k.ID)})
-	})
-}
-
-func disableKey(q *request, k *core.Key) error {
-	return q.disable("keys/"+k.ID, func(disabled bool) error {
-		status := core.KeyActive
-		if disabled {
-			status = core.KeyInactive
-		}
-		_, err := q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, core.KeyPatch{Status: new(string(status))})
-		return err
-	})
+	return newPlace[core.KeyPatch]{query: "?user=" + strconv.FormatInt(u.ID, 10), back: userKind.path(u), text: "A key of " + u.Name + ".",
+		given: "user_id", set: func(p *core.KeyPatch) { p.UserID = &u.ID }}, nil
 }
 
 // keyGraces are the choices for the old value of a regenerated key.
@@ -270,38 +218,15 @@ var keyGraces = []option{
 	{"0", "It stops now", "The next request with it, or with an earlier one, is refused. For a value that someone else has seen."},
 }
 
-func regenerateKeyPage(q *request, k *core.Key) error {
-	return q.regenerateKeyForm(k)(http.StatusOK, func(string) string { return "86400" }, nil)
-}
-
-func (q *request) regenerateKeyForm(k *core.Key) formPage {
-	return func(status int, value func(string) string, fault error) error {
-		f := q.form("keys/"+k.ID+"/regenerate", "Regenerate", "keys/"+k.ID, []field{
-			{Name: "grace", Label: "Expire the old key", Type: "radio", Value: value("grace"), Options: keyGraces}}, fault)
-		return q.showForm(status, "Regenerate “"+k.Name+"”", formView{Form: f,
-			Text: "The key gets a new value in place of " + k.Hint + ". It keeps its id, its plan and what it used. The new value is shown once."})
-	}
-}
-
-func regenerateKey(q *request, k *core.Key) error {
-	grace, say, err := q.grace(k.Hint, core.MaxGrace)
+func keyRegeneration(q *request) (*regeneration, error) {
+	k, err := keyKind.find(q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, secret, err := q.svc.RegenerateKey(q.r.Context(), q.account(), k.ID, grace)
-	return q.finish(err, q.regenerateKeyForm(k), func() error {
-		return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Say: say, Back: href("keys", k.ID)})
-	})
-}
-
-func deleteKeyPage(q *request, k *core.Key) error {
-	f := q.deleteForm("keys/"+k.ID, "Delete key", nil)
-	return q.showForm(http.StatusOK, "Delete “"+k.Name+"”?", formView{Form: f, Points: []string{
-		"The next request with " + k.Hint + " is refused, on every server.",
-		"What it used stays in the counter and the history of its user.",
-		"It cannot be taken back. To stop it for a while, disable it instead."}})
-}
-
-func deleteKey(q *request, k *core.Key) error {
-	return q.finishDelete(q.svc.DeleteKey(q.r.Context(), q.account(), k.ID), core.ErrKeyNotFound, "keys")
+	return &regeneration{path: "keys/" + k.ID, back: "keys/" + k.ID, what: "key", name: k.Name, hint: k.Hint, graces: keyGraces, first: "86400", longest: service.MaxGrace,
+		text: "The key gets a new value in place of " + k.Hint + ". It keeps its id, its plan and what it used. The new value is shown once.",
+		do: func(grace time.Duration) (secret string, err error) {
+			_, secret, err = q.svc.RegenerateKey(q.r.Context(), q.account(), k.ID, grace)
+			return secret, err
+		}}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // key makes a key of a user, on the user's plan.
@@ -43,9 +44,9 @@ func (s *site) keys() []*core.Key {
 }
 
 // wantOutcome fails unless a request with a value comes out so.
-func (s *site) wantOutcome(secret string, want core.Outcome) {
+func (s *site) wantOutcome(secret string, want service.Outcome) {
 	s.Helper()
-	d, err := s.svc.Validate(context.Background(), s.acc.ID, core.Request{Secret: secret, Endpoint: "/v1/orders", Method: "GET", Cost: 1})
+	d, err := s.svc.Validate(context.Background(), s.acc.ID, service.Request{Secret: secret, Endpoint: "/v1/orders", Method: "GET", Cost: 1})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestKeyIsCreated(t *testing.T) {
 	s.user(s.acc, "Ada", s.plan(s.acc, "Team", 100).ID)
 
 	p := b.send("/dashboard/keys/new?user=1", "keys?user=1", url.Values{"name": {"production"}, "status": {"active"}})
-	s.wantOutcome(p.want(t, http.StatusOK, "Your new key", "production").secret(t), core.Allowed)
+	s.wantOutcome(p.want(t, http.StatusOK, "Your new key", "production").secret(t), service.Allowed)
 	k := s.keys()[0]
 	p.want(t, http.StatusOK, `href="/dashboard/keys/`+k.ID+`"`)
 	if k.UserID != 1 || k.PlanID != "" || k.ExpiresAt != nil || k.Metadata != nil {
@@ -80,7 +81,7 @@ func TestKeyIsCreated(t *testing.T) {
 
 	p = b.send("/dashboard/keys/new", "keys", url.Values{"name": {"batch"}, "user_id": {" 1 "}, "plan_id": {own.ID}, "status": {"inactive"},
 		"expires_at": {"2099-03-04T05:06"}, "metadata": {`{"region":"eu"}`}})
-	s.wantOutcome(p.want(t, http.StatusOK, "batch").secret(t), core.Disabled)
+	s.wantOutcome(p.want(t, http.StatusOK, "batch").secret(t), service.Disabled)
 	k = s.keys()[1]
 	if k.PlanID != own.ID || !k.ExpiresAt.Equal(time.Date(2099, 3, 4, 5, 6, 0, 0, time.UTC)) || string(k.Metadata) != `{"region":"eu"}` {
 		t.Errorf("got %+v, want what was filled in", k)
@@ -121,7 +122,7 @@ func TestExpiredKeyIsEdited(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = time.Now()
-	s.wantOutcome(secret, core.Expired)
+	s.wantOutcome(secret, service.Expired)
 	b := s.signedIn("Acme")
 	form := url.Values{"name": {"renamed"}, "user_id": {"1"}, "status": {"active"}, "expires_at": {until.UTC().Format("2006-01-02T15:04:05")}}
 	b.send("/dashboard/keys/"+k.ID+"/edit", "keys/"+k.ID, form).want(t, http.StatusOK, "Saved.", "renamed", ">expired<")
@@ -210,20 +211,20 @@ func TestKeyIsDisabledAndEnabled(t *testing.T) {
 	s, b, k, secret := withKey(t)
 	page, action := "/dashboard/keys/"+k.ID, "keys/"+k.ID+"/disabled"
 	b.send(page, action, url.Values{"disabled": {"true"}}).want(t, http.StatusOK, "Disabled: the next request is refused.", ">Enable<")
-	s.wantOutcome(secret, core.Disabled)
+	s.wantOutcome(secret, service.Disabled)
 	b.send(page, action, url.Values{"disabled": {""}}).want(t, http.StatusBadRequest)
-	s.wantOutcome(secret, core.Disabled)
+	s.wantOutcome(secret, service.Disabled)
 	b.send(page, action, url.Values{"disabled": {"false"}}).want(t, http.StatusOK, "Enabled again.", ">Disable<")
-	s.wantOutcome(secret, core.Allowed)
+	s.wantOutcome(secret, service.Allowed)
 }
 
 func TestKeyIsDeleted(t *testing.T) {
 	s, b, k, secret := withKey(t)
-	s.wantOutcome(secret, core.Allowed)
+	s.wantOutcome(secret, service.Allowed)
 	page := "/dashboard/keys/" + k.ID + "/delete"
 	b.get(page).want(t, http.StatusOK, "Delete “production”?", k.Hint, "What it used stays in the counter and the history of its user.")
 	b.send(page, "keys/"+k.ID+"/delete", nil).want(t, http.StatusOK, "Deleted.", "No keys yet")
-	s.wantOutcome(secret, core.Unknown)
+	s.wantOutcome(secret, service.Unknown)
 	b.get("/dashboard/keys/"+k.ID).want(t, http.StatusNotFound, "API key not found")
 	b.get("/dashboard/users/1").want(t, http.StatusOK, "No keys yet")
 }
@@ -244,17 +245,17 @@ func TestKeyIsRegenerated(t *testing.T) {
 			b.get(page).want(t, http.StatusOK, "Regenerate “production”", `value="86400" checked`, k.Hint)
 			p := b.send(page, "keys/"+k.ID+"/regenerate", url.Values{"grace": {c.grace}})
 			fresh := p.want(t, http.StatusOK, "The old key "+k.Hint).secret(t)
-			s.wantOutcome(fresh, core.Allowed)
+			s.wantOutcome(fresh, service.Allowed)
 			if c.works > 0 {
 				b.get("/dashboard/keys/"+k.ID).want(t, http.StatusOK, "An earlier value works until").wantNone(t, fresh)
 				now = now.Add(c.works - time.Second)
-				s.wantOutcome(old, core.Allowed)
+				s.wantOutcome(old, service.Allowed)
 				now = now.Add(time.Second)
 			} else {
 				b.get("/dashboard/keys/"+k.ID).wantNone(t, "An earlier value", fresh)
 			}
-			s.wantOutcome(old, core.Unknown)
-			s.wantOutcome(fresh, core.Allowed)
+			s.wantOutcome(old, service.Unknown)
+			s.wantOutcome(fresh, service.Allowed)
 		})
 	}
 }
@@ -265,14 +266,14 @@ func TestKeyIsNotRegenerated(t *testing.T) {
 	for _, grace := range []string{"", "-1", "604801", "keep", "9999999999999999999"} {
 		b.send(page, action, url.Values{"grace": {grace}}).want(t, http.StatusBadRequest, "There is no such choice")
 	}
-	s.wantOutcome(secret, core.Allowed)
+	s.wantOutcome(secret, service.Allowed)
 	for range 16 {
 		if _, _, err := s.svc.RegenerateKey(context.Background(), s.acc.ID, k.ID, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.send(page, action, url.Values{"grace": {"3600"}}).want(t, http.StatusUnprocessableEntity, "Too many earlier values", `value="3600" checked`)
-	s.wantOutcome(secret, core.Allowed)
+	s.wantOutcome(secret, service.Allowed)
 }
 
 // A form that is sent twice creates one key and shows no second secret.
@@ -283,7 +284,7 @@ func TestKeyFormsAreTakenOnce(t *testing.T) {
 		form.Set("form", b.token("/dashboard/keys/new"))
 		fresh := b.post("/dashboard/"+action, form).secret(t)
 		b.post("/dashboard/"+action, form).want(t, http.StatusBadRequest, "already sent").wantNone(t, "data-secret")
-		s.wantOutcome(fresh, core.Allowed)
+		s.wantOutcome(fresh, service.Allowed)
 	}
 	if n := len(s.keys()); n != 2 {
 		t.Errorf("got %d keys, want 2", n)

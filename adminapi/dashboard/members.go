@@ -91,7 +91,7 @@ func memberValue(name string, typ core.MemberType, text string, post url.Values)
 		return lines(text), nil
 	case core.TypeFlag:
 		if text != "true" && text != "false" {
-			return nil, fieldError(name, "Must be true or false")
+			return nil, core.Invalid(name, "Must be true or false")
 		}
 		return text == "true", nil
 	case core.TypeObject:
@@ -103,28 +103,29 @@ func memberValue(name string, typ core.MemberType, text string, post url.Values)
 	case core.TypeWhole:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, fieldError(name, "Must be a whole number")
+			return nil, core.Invalid(name, "Must be a whole number")
 		}
 		return n, nil
 	case core.TypeTime, core.TypeStart:
 		t, err := time.Parse(localTime, text)
 		if err != nil {
-			return nil, fieldError(name, "Must be a date and a time")
+			return nil, core.Invalid(name, "Must be a date and a time")
 		}
 		return t, nil
 	}
-	return nil, fieldError(name, "No form has this member")
+	return nil, core.Invalid(name, "No form has this member")
 }
 
-// withOthers appends a field for each member that has none in a form, but for some.
-func withOthers[R, P any](fields []field, of *core.Members[R, P], value func(string) string, except ...string) []field {
+// withOthers returns the fields, and a field for each member that has none, but for some.
+func withOthers[R, P any](fields []field, of *core.Members[R, P], except ...string) []field {
+	fields = slices.Clone(fields)
 	for i := range of.List {
 		m := &of.List[i]
 		if slices.Contains(except, m.Name) || slices.ContainsFunc(fields, func(f field) bool { return f.Name == m.Name }) {
 			continue
 		}
 		text := strings.ReplaceAll(m.Name, "_", " ")
-		f := field{Name: m.Name, Label: strings.ToUpper(text[:1]) + text[1:], Value: value(m.Name), Required: m.Required}
+		f := field{Name: m.Name, Label: strings.ToUpper(text[:1]) + text[1:], Required: m.Required}
 		switch m.Type {
 		case core.TypeTexts, core.TypeObject, core.TypeLimits:
 			f.Type = "textarea"

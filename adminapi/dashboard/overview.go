@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // nearLimitRows is the number of counters near their limit on the overview.
@@ -26,15 +27,8 @@ type tiles struct {
 
 // nearLimit has the counters near their limit. They refresh themselves.
 type nearLimit struct {
-	Rows []nearRow
+	Rows []counterRow
 	Live string // URL of the refresh
-}
-
-type nearRow struct {
-	*usage
-	User *core.User
-	Key  *core.Key // nil for the counter of the user
-	Plan *core.Plan
 }
 
 func overviewPage(q *request) error {
@@ -84,11 +78,11 @@ func (q *request) tiles() (t tiles, err error) {
 }
 
 func (q *request) nearLimit() (v nearLimit, err error) {
-	list, err := cached(q, "near limit "+q.account(), func(ctx context.Context) ([]core.NearLimit, error) {
+	list, err := cached(q, "near limit "+q.account(), func(ctx context.Context) ([]service.NearLimit, error) {
 		return q.svc.NearLimits(ctx, q.account(), nearLimitRows)
 	})
 	for _, n := range list {
-		v.Rows = append(v.Rows, nearRow{&usage{core.LimitUsage{Limit: n.Plan.Primary(), Usage: n.Usage}}, n.User, n.Key, n.Plan})
+		v.Rows = append(v.Rows, counterRow{&usage{core.LimitUsage{Limit: n.Plan.Primary(), Usage: n.Usage}}, n.User, n.Key, n.Plan})
 	}
 	v.Live = q.with("part", "near-limit")
 	return v, err

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // customer makes a plan, a user and a key of an account, all with names of one kind, and
@@ -34,7 +35,7 @@ func (s *site) makeRequests(account *core.Account, secret, endpoint string, time
 	s.Helper()
 	for range times {
 		if _, err := s.svc.Validate(context.Background(), account.ID,
-			core.Request{Secret: secret, Endpoint: endpoint, Method: "GET", IP: "192.0.2.7", Cost: 1}); err != nil {
+			service.Request{Secret: secret, Endpoint: endpoint, Method: "GET", IP: "192.0.2.7", Cost: 1}); err != nil {
 			s.Fatal(err)
 		}
 	}

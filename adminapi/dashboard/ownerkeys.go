@@ -3,17 +3,17 @@ package dashboard
 import (
 	"errors"
 	"net/http"
-	"net/url"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-type ownerKeysView struct {
-	Keys  []*core.OwnerKey // newest first
-	Pager pager
-	Now   time.Time
+// ownerKeyRow is an owner's key in the list.
+type ownerKeyRow struct {
+	*core.OwnerKey
+	Works bool
 }
 
 // newSecret is the data of a page that shows a new secret once.
@@ -24,57 +24,39 @@ type newSecret struct {
 }
 
 func ownerKeysPage(q *request) error {
-	p := q.page()
-	// The page lists the newest keys first, the store lists them last.
-	_, total, err := q.svc.OwnerKeys(q.r.Context(), q.account(), onlyOne)
-	if err != nil {
-		return err
-	}
-	keys, err := newestFirst(p, total, func(p core.Page) ([]*core.OwnerKey, int, error) {
+	var all []ownerKeyRow // oldest first
+	list := func(p core.Page) ([]*core.OwnerKey, int, error) {
 		return q.svc.OwnerKeys(q.r.Context(), q.account(), p)
+	}
+	err := core.Each(q.r.Context(), core.ReadSize, list, func(k *core.OwnerKey) error {
+		all = append(all, ownerKeyRow{k, k.InForce(q.svc.Now())})
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return q.render(http.StatusOK, "owner-keys", "Owner's keys", ownerKeysView{Keys: keys, Now: q.svc.Now(),
-		Pager: q.pager(p, len(keys), total, p.Offset()+len(keys) < total)})
+	slices.Reverse(all)
+	p := q.page()
+	rows := all[min(p.Offset(), len(all)):]
+	rows = rows[:min(p.Size, len(rows))]
+	return q.render(http.StatusOK, "owner-keys", "Owner's keys", listView{Rows: rows, Pager: q.pager(p, len(rows), len(all), p.Offset()+len(rows) < len(all))})
 }
 
-// newestFirst returns a page of a list in reverse order of the store.
-func newestFirst[T any](p core.Page, total int, list func(core.Page) ([]T, int, error)) ([]T, error) {
-	end := total - p.Offset()
-	begin := max(0, end-p.Size)
-	var items []T
-	for n := begin/p.Size + 1; (n-1)*p.Size < end; n++ {
-		some, _, err := list(core.Page{Number: n, Size: p.Size})
-		if err != nil {
-			return nil, err
-		}
-		for i, item := range some {
-			if at := (n-1)*p.Size + i; at >= begin && at < end {
-				items = append([]T{item}, items...)
-			}
-		}
-	}
-	return items, nil
+var newOwnerKeyPage = formPage[struct{}]{view: newOwnerKeyForm, send: createOwnerKey}
+
+func newOwnerKeyForm(q *request, _ struct{}) (formView, error) {
+	f := q.form("owner-keys", "Create key", "owner-keys", field{Name: "name", Label: "Name", Required: true, Autofocus: true,
+		Hint: "What the key is for, as in “production server”. Only you see it."})
+	return formView{Title: "New owner's key", Form: f,
+		Text: "An owner's key lets your own programs use the REST API of this account: create users and keys, and ask whether a request is allowed."}, nil
 }
 
-func newOwnerKeyPage(q *request) error {
-	return q.newOwnerKeyForm(http.StatusOK, url.Values{}.Get, nil)
-}
-
-func (q *request) newOwnerKeyForm(status int, value func(string) string, fault error) error {
-	f := q.form("owner-keys", "Create key", "owner-keys", []field{{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true,
-		Hint: "What the key is for, as in “production server”. Only you see it."}}, fault)
-	return q.showForm(status, "New owner's key", formView{Form: f,
-		Text: "An owner's key lets your own programs use the REST API of this account: create users and keys, and ask whether a request is allowed."})
-}
-
-func createOwnerKey(q *request) error {
+func createOwnerKey(q *request, _ struct{}) error {
 	k, secret, err := q.svc.CreateOwnerKey(q.r.Context(), q.account(), q.r.PostForm.Get("name"))
-	return q.finish(err, q.newOwnerKeyForm, func() error {
-		return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Back: href("owner-keys")})
-	})
+	if err != nil {
+		return err
+	}
+	return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Back: href("owner-keys")})
 }
 
 func (q *request) showSecret(n newSecret) error {
@@ -99,41 +81,18 @@ var graces = []option{
 	{"0", "It stops now", "The next request with it is refused. For a key that someone else has seen."},
 }
 
-func regenerateOwnerKeyPage(q *request, k *core.OwnerKey) error {
-	f := q.form("owner-keys/"+k.ID+"/regenerate", "Regenerate", "owner-keys", []field{
-		{Name: "grace", Label: "Expire the old key", Type: "radio", Value: "keep", Options: graces}}, nil)
-	return q.showForm(http.StatusOK, "Regenerate “"+k.Name+"”", formView{Form: f,
-		Text: "You get a new key in place of " + k.Hint + ", with the same name. It is shown once."})
-}
-
-func regenerateOwnerKey(q *request, k *core.OwnerKey) (err error) {
-	grace, say := time.Duration(-1), "The old key "+k.Hint+" keeps working until you revoke it."
-	if q.r.PostForm.Get("grace") != "keep" {
-		if grace, say, err = q.grace(k.Hint, core.MaxOwnerGrace); err != nil {
-			return err
-		}
-	}
-	_, secret, err := q.svc.RegenerateOwnerKey(q.r.Context(), q.account(), k.ID, grace)
+func ownerKeyRegeneration(q *request) (*regeneration, error) {
+	k, err := q.ownerKey()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Say: say, Back: href("owner-keys")})
+	return &regeneration{path: "owner-keys/" + k.ID, back: "owner-keys", what: "owner's key", name: k.Name, hint: k.Hint, graces: graces, first: "keep", longest: service.MaxOwnerGrace,
+		text: "You get a new key in place of " + k.Hint + ", with the same name. It is shown once.",
+		do: func(grace time.Duration) (secret string, err error) {
+			_, secret, err = q.svc.RegenerateOwnerKey(q.r.Context(), q.account(), k.ID, grace)
+			return secret, err
+		}}, nil
 }
-
-// grace returns the chosen time that the old value still works, and a sentence about it.
-func (q *request) grace(hint string, longest time.Duration) (grace time.Duration, say string, err error) {
-	seconds, err := strconv.ParseInt(q.r.PostForm.Get("grace"), 10, 64)
-	switch {
-	case err != nil || seconds < 0 || seconds > int64(longest/time.Second):
-		return 0, "", errChoice
-	case seconds == 0:
-		return 0, "The old key " + hint + " has stopped working.", nil
-	}
-	grace = time.Duration(seconds) * time.Second
-	return grace, "The old key " + hint + " works until " + when(q.svc.Now().Add(grace)) + ".", nil
-}
-
-var errChoice = &core.Error{Code: core.CodeInvalidRequest, Message: "There is no such choice"}
 
 func revokeOwnerKeyPage(q *request) error {
 	k, err := q.ownerKey()
@@ -143,9 +102,9 @@ func revokeOwnerKeyPage(q *request) error {
 	if err != nil {
 		return err
 	}
-	f := q.form("owner-keys/"+k.ID+"/revoke", "Revoke key", "owner-keys", nil, nil)
+	f := q.form("owner-keys/"+k.ID+"/revoke", "Revoke key", "owner-keys")
 	f.Danger = true
-	return q.showForm(http.StatusOK, "Revoke “"+k.Name+"”?", formView{Form: f, Points: []string{
+	return q.showForm(http.StatusOK, formView{Title: "Revoke “" + k.Name + "”?", Form: f, Points: []string{
 		"The next request with " + k.Hint + " is refused, on every server.",
 		"It cannot be taken back: a new key has to be made instead.",
 		"Users, plans, keys and what they used stay as they are."}})

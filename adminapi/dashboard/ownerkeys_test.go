@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 var secretPattern = regexp.MustCompile(`data-secret>(lk_[A-Za-z0-9_]+)<`)
@@ -52,7 +53,7 @@ func TestCreateOwnerKey(t *testing.T) {
 	if !s.opens(secret) {
 		t.Errorf("%s does not open the account", secret)
 	}
-	p := b.get("/dashboard/owner-keys").want(t, 200, core.HintOf(secret), "&lt;script&gt;deploy")
+	p := b.get("/dashboard/owner-keys").want(t, 200, secrets.HintOf(secret), "&lt;script&gt;deploy")
 	if strings.Contains(p.body, secret) {
 		t.Errorf("the list shows the key")
 	}
@@ -76,7 +77,7 @@ func TestRegenerateOwnerKey(t *testing.T) {
 		action := strings.TrimPrefix(page, "/dashboard/")
 		b.send(page, action, url.Values{"grace": {"-1"}}).want(t, 400)
 		b.send(page, action, url.Values{"grace": {"99999999999999999999"}}).want(t, 400)
-		next := b.send(page, action, url.Values{"grace": {tc.grace}}).want(t, 200, tc.says, core.HintOf(old)).secret(t)
+		next := b.send(page, action, url.Values{"grace": {tc.grace}}).want(t, 200, tc.says, secrets.HintOf(old)).secret(t)
 		if s.opens(old) != tc.works || !s.opens(next) {
 			t.Errorf("grace %s: the old key works: %t, want %t; the new one: %t", tc.grace, s.opens(old), tc.works, s.opens(next))
 		}

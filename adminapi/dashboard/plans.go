@@ -11,12 +11,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
-
-type plansView struct {
-	Plans []planRow
-	Pager pager
-}
 
 // planRow is a plan with the numbers of users and keys on it.
 type planRow struct {
@@ -29,15 +25,13 @@ func plansPage(q *request) error {
 	if err != nil {
 		return err
 	}
-	v := plansView{Pager: pg}
-	for _, pl := range plans {
-		row, err := q.planRow(pl)
-		if err != nil {
+	rows := make([]planRow, len(plans))
+	for i, pl := range plans {
+		if rows[i], err = q.planRow(pl); err != nil {
 			return err
 		}
-		v.Plans = append(v.Plans, row)
 	}
-	return q.render(http.StatusOK, "plans", "Plans", v)
+	return q.render(http.StatusOK, "plans", "Plans", listView{Rows: rows, Pager: pg})
 }
 
 // planRow counts the users and keys on a plan.
@@ -52,7 +46,7 @@ func (q *request) planRow(pl *core.Plan) (planRow, error) {
 
 type planView struct {
 	planRow
-	Usage *core.PlanUsage
+	Usage *service.PlanUsage
 	Chart *chart
 }
 
@@ -70,7 +64,7 @@ func planPage(q *request, pl *core.Plan) error {
 	if err != nil {
 		return err
 	}
-	u, err := cached(q, "usage "+q.account()+" "+pl.ID, func(ctx context.Context) (*core.PlanUsage, error) {
+	u, err := cached(q, "usage "+q.account()+" "+pl.ID, func(ctx context.Context) (*service.PlanUsage, error) {
 		return q.svc.PlanUsage(ctx, q.account(), pl.ID)
 	})
 	if err != nil {
@@ -79,36 +73,50 @@ func planPage(q *request, pl *core.Plan) error {
 	return q.render(http.StatusOK, "plan", pl.Name, planView{row, u, c})
 }
 
-var periodOptions = []option{{Value: "day", Label: "a day"}, {Value: "week", Label: "a week, from Monday"}, {Value: "month", Label: "a month"}, {Value: "year", Label: "a year"}}
+// periodOptions returns the options of the period of a plan.
+func periodOptions() (options []option) {
+	for _, p := range core.PlanPeriods() {
+		label := per(p)
+		if p == core.Week {
+			label += ", from Monday"
+		}
+		options = append(options, option{Value: p.String(), Label: label})
+	}
+	return options
+}
 
-var planEditor = &editor[string, core.Plan, core.PlanPatch]{
+var planKind = &kind[string, core.Plan, core.PlanPatch]{
 	noun:    "plan",
 	note:    "A change applies to the next request. The usage of the current period stays.",
 	members: &core.PlanMembers,
 	first:   map[string]string{"request_period": "month", "is_active": "true", "per": "second"},
 	special: planFields,
+	find: func(q *request) (*core.Plan, error) {
+		return q.svc.Plan(q.r.Context(), q.account(), q.r.PathValue("id"))
+	},
 	of:      func(pl *core.Plan) (id, name string, updated time.Time) { return pl.ID, pl.Name, pl.UpdatedAt },
-	create:  (*core.Service).CreatePlan,
-	update:  (*core.Service).UpdatePlan,
+	create:  withoutSecret((*service.Service).CreatePlan),
+	update:  (*service.Service).UpdatePlan,
+	remove:  (*service.Service).DeletePlan,
+	missing: core.ErrPlanNotFound,
+	losses:  (*request).planLosses,
 }
 
-func planFields(_ *request, value func(string) string) ([]field, error) {
-	return []field{
-		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
-		{Name: "max_requests", Label: "Requests", Type: "number", Value: value("max_requests"), Min: "1", Max: "9007199254740991",
-			Hint: "How many are allowed in each period. Empty: unlimited."},
-		{Name: "request_period", Label: "In", Type: "select", Value: value("request_period"), Required: true, Options: periodOptions,
-			Hint: "Calendar periods, in UTC, unless a user has a start of its own."},
-		{Name: "limits", Label: "Further limits", Type: "textarea", Value: value("limits"), Placeholder: "tokens 1000000 month",
-			Hint: "One on each line: a meter, how much, and a period from minute to year, or lifetime. All limits must allow a request."},
-		{Name: "rate", Label: "Rate", Type: "number", Value: value("rate"), Min: "1", Max: "1000000", Hint: "Requests in a second or a minute. Empty: no rate."},
-		{Name: "per", Label: "Per", Type: "select", Value: value("per"), Required: true, Options: []option{{Value: "second", Label: "second"}, {Value: "minute", Label: "minute"}}},
-		{Name: "burst", Label: "Burst", Type: "number", Value: value("burst"), Min: "1", Max: "1000000", Hint: "Requests allowed at once. Empty: as many as the rate."},
-		{Name: "description", Label: "Description", Type: "textarea", Value: value("description")},
-		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
-		{Name: "is_active", Label: "Status", Type: "radio", Value: value("is_active"), Options: []option{
-			{"true", "Active", ""}, {"false", "Inactive", "Existing users keep the plan. New assignments are blocked."}}},
-	}, nil
+var planFields = []field{
+	{Name: "name", Label: "Name", Required: true, Autofocus: true},
+	{Name: "max_requests", Label: "Requests", Type: "number", Min: "1", Max: "9007199254740991",
+		Hint: "How many are allowed in each period. Empty: unlimited."},
+	{Name: "request_period", Label: "In", Type: "select", Required: true, Options: periodOptions(),
+		Hint: "Calendar periods, in UTC, unless a user has a start of its own."},
+	{Name: "limits", Label: "Further limits", Type: "textarea", Placeholder: "tokens 1000000 month",
+		Hint: "One on each line: a meter, how much, and a period from minute to year, or lifetime. All limits must allow a request."},
+	{Name: "rate", Label: "Rate", Type: "number", Min: "1", Max: "1000000", Hint: "Requests in a second or a minute. Empty: no rate."},
+	{Name: "per", Label: "Per", Type: "select", Required: true, Options: []option{{Value: "second", Label: "second"}, {Value: "minute", Label: "minute"}}},
+	{Name: "burst", Label: "Burst", Type: "number", Min: "1", Max: "1000000", Hint: "Requests allowed at once. Empty: as many as the rate."},
+	{Name: "description", Label: "Description", Type: "textarea"},
+	{Name: "features", Label: "Features", Type: "textarea", Hint: "One on each line."},
+	{Name: "is_active", Label: "Status", Type: "radio", Options: []option{
+		{"true", "Active", ""}, {"false", "Inactive", "Existing users keep the plan. New assignments are blocked."}}},
 }
 
 // planLimits parses limits, one on each line, as limitLines writes them.
@@ -116,12 +124,12 @@ func planLimits(text string) (list []core.Limit, err error) {
 	for _, line := range lines(text) {
 		words := strings.Fields(line)
 		if len(words) != 3 {
-			return nil, fieldError("limits", "A limit is a meter, a number and a period, such as “tokens 1000000 month”: "+line)
+			return nil, core.Invalid("limits", "A limit is a meter, a number and a period, such as “tokens 1000000 month”: "+line)
 		}
 		n, err := strconv.ParseInt(words[1], 10, 64)
 		period, unknown := core.ParsePeriod(words[2])
 		if err != nil || unknown != nil {
-			return nil, fieldError("limits", "A limit is a meter, a number and a period ("+core.PeriodNames(core.Periods())+"): "+line)
+			return nil, core.Invalid("limits", "A limit is a meter, a number and a period ("+core.PeriodNames(core.Periods())+"): "+line)
 		}
 		list = append(list, core.Limit{Meter: words[0], Max: n, Period: period})
 	}
@@ -139,39 +147,24 @@ func limitLines(limits []core.Limit) string {
 func planRate(post url.Values) (r core.Rate, err error) {
 	r.Per = core.RatePer(post.Get("per"))
 	if r.Requests, err = strconv.ParseInt(strings.TrimSpace(post.Get("rate")), 10, 64); err != nil {
-		return r, fieldError("rate", "Rate must be a whole number, or empty for no rate")
+		return r, core.Invalid("rate", "Rate must be a whole number, or empty for no rate")
 	}
 	r.Burst = r.Requests
 	if burst := strings.TrimSpace(post.Get("burst")); burst != "" {
 		if r.Burst, err = strconv.ParseInt(burst, 10, 64); err != nil {
-			return r, fieldError("burst", "Burst must be a whole number")
+			return r, core.Invalid("burst", "Burst must be a whole number")
 		}
 	}
 	return r, nil
 }
 
-func deletePlanPage(q *request, pl *core.Plan) error { return q.showDeletePlan(http.StatusOK, pl, nil) }
-
-func (q *request) showDeletePlan(status int, pl *core.Plan, fault error) error {
+func (q *request) planLosses(pl *core.Plan) (points []string, refused bool, err error) {
 	row, err := q.planRow(pl)
-	if err != nil {
-		return err
-	}
-	f := q.deleteForm("plans/"+pl.ID, "Delete plan", fault)
-	points := []string{"It cannot be taken back.", "Nobody draws on it: nothing else changes."}
-	if row.Users > 0 || row.Keys > 0 {
-		f.Submit = ""
+	points = []string{"It cannot be taken back.", "Nobody draws on it: nothing else changes."}
+	if refused = row.Users > 0 || row.Keys > 0; refused {
 		points[1] = "A plan that is in use cannot be deleted: " + plural(row.Users, "user") + " and " + plural(row.Keys, "key") + " of their own draw on it. Give them another plan first."
 	}
-	return q.showForm(status, "Delete “"+pl.Name+"”?", formView{Form: f, Points: points})
-}
-
-func deletePlan(q *request, pl *core.Plan) error {
-	err := q.svc.DeletePlan(q.r.Context(), q.account(), pl.ID)
-	if status, ok := formStatus(err); ok {
-		return q.showDeletePlan(status, pl, err)
-	}
-	return q.finishDelete(err, core.ErrPlanNotFound, "plans")
+	return points, refused, err
 }
 
 // maxPlanOptions is the maximum number of plans in a select field.

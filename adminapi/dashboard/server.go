@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -16,6 +15,9 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/core/signin"
 	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
@@ -31,7 +33,7 @@ const (
 // Config is the configuration of a [Server]. All members are required.
 type Config struct {
 	// Service returns the service, or nil while its store is not open.
-	Service func() *core.Service
+	Service func() *service.Service
 	// Secure reports whether a request came over HTTPS.
 	Secure func(*http.Request) bool
 	// ClientIP returns the address of the client.
@@ -68,14 +70,14 @@ func New(c Config) *Server {
 		signInBlocks: exchange.Bytes{All: 32 << 20, Each: 256 * maxSignIn},
 		mux:          http.NewServeMux(), cross: http.NewCrossOriginProtection()}
 	s.mux.HandleFunc("GET "+Base+"assets/{name}", asset)
-	for pattern, h := range publicPages {
-		s.mux.Handle(pattern, s.serve(h))
-	}
-	for pattern, h := range signedInPages {
-		s.mux.Handle(pattern, s.serve(signedIn(h)))
-	}
-	for pattern, h := range formHandlers {
-		s.mux.Handle("POST "+pattern, s.serve(signedIn(spendingToken(h))))
+	s.mux.Handle("GET "+Base+"sign-in", s.serve(signInPage))
+	s.mux.Handle("POST "+Base+"sign-in", s.serve(signIn))
+	for pattern, h := range newRoutes() {
+		method, page, _ := strings.Cut(pattern, " ")
+		if method == http.MethodPost {
+			h = spendingToken(h)
+		}
+		s.mux.Handle(method+" "+Base+page, s.serve(signedIn(h)))
 	}
 	s.mux.Handle("/", s.serve(signedIn(func(*request) error { return errNotFound })))
 	return s
@@ -115,8 +117,8 @@ type request struct {
 	s        *Server
 	w        http.ResponseWriter
 	r        *http.Request
-	svc      *core.Service
-	signedIn *core.SignedIn // nil without a session
+	svc      *service.Service
+	signedIn *signin.SignedIn // nil without a session
 }
 
 // account returns the id of the account of the session.
@@ -164,7 +166,7 @@ func (q *request) serve(h handler) error {
 
 // readForm reads the posted form. The caller has admitted the client: until the form is complete its bytes count for owner.
 func (q *request) readForm(forms *exchange.Bytes, owner string, most int64) error {
-	var body bytes.Buffer
+	var body exchange.Body
 	err := forms.ReadBody(&body, q.w, q.r, owner, most)
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
 		return errTooLong
@@ -190,13 +192,13 @@ func signedIn(h handler) handler {
 		if q.signedIn, err = q.session(!q.live()); err != nil {
 			return err
 		}
-		if wait, ok := q.svc.AdmitPage(q.bucket()); !ok {
+		if wait, ok := q.svc.AdmitPage(q.throttled()); !ok {
 			q.retryAfter(wait)
 			return errThrottled
 		}
 		uri := q.r.URL.RequestURI()
-		if core.HoldsSecret(uri) && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
-			return q.redirect(strings.TrimPrefix(core.MaskSecrets(uri), Base)) // a secret must not stay in the address
+		if secrets.HoldsSecret(uri) && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
+			return q.redirect(strings.TrimPrefix(secrets.MaskSecrets(uri), Base)) // a secret must not stay in the address
 		}
 		return h(q)
 	}
@@ -207,9 +209,9 @@ var endsAccess = map[string]bool{
 	Base + "settings": true, Base + "settings/password": true, Base + "sign-out": true, Base + "sign-out-everywhere": true,
 }
 
-// bucket returns the bucket of the request in the page throttle. The paths in endsAccess have a bucket
-// for each session, so a session that floods the account cannot prevent others from ending it.
-func (q *request) bucket() string {
+// throttled returns what the page throttle counts the request for. It counts the paths in endsAccess
+// for each session apart, so a session that floods the account cannot prevent others from ending it.
+func (q *request) throttled() string {
 	switch {
 	case endsAccess[q.r.URL.Path]:
 		return q.account() + " session " + string(q.signedIn.Session.Digest[:])
@@ -225,7 +227,7 @@ func spendingToken(h handler) handler {
 		if err := q.readForm(&q.s.forms, q.account(), maxForm); err != nil {
 			return err
 		}
-		if err := q.svc.SpendFormToken(q.r.Context(), q.signedIn, q.r.PostForm.Get("form")); err != nil {
+		if err := q.svc.SignIn.SpendFormToken(q.r.Context(), q.signedIn, q.r.PostForm.Get("form")); err != nil {
 			return err
 		}
 		return h(q)
@@ -264,7 +266,7 @@ var statuses = map[core.Code]int{
 
 func (q *request) fail(err error) {
 	exchange.AnswerUnread(q.w, q.r)
-	if errors.Is(err, core.ErrSession) {
+	if errors.Is(err, signin.ErrSession) {
 		q.askToSignIn()
 		return
 	}
@@ -280,11 +282,11 @@ func (q *request) fail(err error) {
 	busy := errors.Is(err, errBusy) || errors.Is(err, errBusyReader)
 	if status >= 500 && !canceled && !busy && !core.IsLogged(err) {
 		q.log(slog.LevelError, "dashboard request failed", slog.Int("status", status), func() []slog.Attr {
-			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
+			return []slog.Attr{slog.String("path", secrets.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", secrets.MaskSecrets(err.Error()))}
 		})
 	}
 	wait := time.Second
-	if errors.Is(err, core.ErrBusy) {
+	if errors.Is(err, signin.ErrBusy) {
 		busy, wait = true, retryBusy
 	}
 	if status == http.StatusServiceUnavailable {
@@ -309,7 +311,7 @@ func (q *request) fail(err error) {
 
 // retryAfter sets Retry-After, in whole seconds rounded up.
 func (q *request) retryAfter(wait time.Duration) {
-	q.w.Header().Set("Retry-After", strconv.FormatInt(core.WholeSeconds(wait), 10))
+	q.w.Header().Set("Retry-After", strconv.FormatInt(service.WholeSeconds(wait), 10))
 }
 
 // recover answers a panic with 500. It re-panics http.ErrAbortHandler, which closes the connection.

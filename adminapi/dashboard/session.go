@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/signin"
 )
 
 // CookieName is the name of the session cookie. Browsers accept the prefix __Secure- over HTTPS only
@@ -30,40 +32,32 @@ func OwnsCookie(name string) bool { return name == CookieName || name == Browser
 // maxSessionCookies bounds how many sessions of one request are looked up.
 const maxSessionCookies = 4
 
-// session returns the session of a request, or [core.ErrSession]. A sibling host can give
+// session returns the session of a request, or [signin.ErrSession]. A sibling host can give
 // the browser a second cookie with the same name (RFC 6265 section 8.6): each is tried, so
-// that an invalid one does not hide the session. use is passed to [core.Service.SignedIn].
-func (q *request) session(use bool) (*core.SignedIn, error) {
+// that an invalid one does not hide the session. use is passed to [service.Service.SignedIn].
+func (q *request) session(use bool) (*signin.SignedIn, error) {
 	cookies := q.r.CookiesNamed(CookieName)
 	for _, c := range cookies[:min(len(cookies), maxSessionCookies)] {
-		signedIn, err := q.svc.SignedIn(q.r.Context(), c.Value, use)
-		if !errors.Is(err, core.ErrSession) {
+		signedIn, err := q.svc.SignIn.SignedIn(q.r.Context(), c.Value, use)
+		if !errors.Is(err, signin.ErrSession) {
 			return signedIn, err
 		}
 	}
-	return nil, core.ErrSession
+	return nil, signin.ErrSession
 }
 
 // client returns the address and the known-browser cookie of a sign-in.
-func (q *request) client() core.Client {
-	by := core.Client{Address: q.s.config.ClientIP(q.r)}
+func (q *request) client() signin.Client {
+	by := signin.Client{Address: q.s.config.ClientIP(q.r)}
 	if c, err := q.r.Cookie(BrowserCookieName); err == nil {
 		by.Browser = c.Value
 	}
 	return by
 }
 
-// setSession sets the session cookie, or deletes it if secret is "".
-func (q *request) setSession(secret string) {
-	c := &http.Cookie{Name: CookieName, Value: secret, Path: Base, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
-	if secret == "" {
-		c.MaxAge = -1
-	}
-	http.SetCookie(q.w, c)
-}
-
-func (q *request) setBrowser(secret string) {
-	http.SetCookie(q.w, &http.Cookie{Name: BrowserCookieName, Value: secret, Path: Base + "sign-in", MaxAge: int(core.BrowserLife / time.Second),
+// setCookie sets a cookie for maxAge seconds: 0 until the browser closes, negative to delete the cookie.
+func (q *request) setCookie(name, value, path string, maxAge int) {
+	http.SetCookie(q.w, &http.Cookie{Name: name, Value: value, Path: path, MaxAge: maxAge,
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
@@ -72,7 +66,7 @@ func (q *request) setBrowser(secret string) {
 func (q *request) askToSignIn() {
 	to := Base + "sign-in"
 	if q.r.Method == http.MethodGet && q.r.URL.Path != Base {
-		to += "?" + url.Values{"next": {core.MaskSecrets(q.r.URL.RequestURI())}}.Encode()
+		to += "?" + url.Values{"next": {secrets.MaskSecrets(q.r.URL.RequestURI())}}.Encode()
 	}
 	if q.r.Header.Get("HX-Request") != "" { // a refresh by htmx: redirect the whole page
 		q.w.Header().Set("HX-Redirect", Base+"sign-in")
@@ -106,7 +100,7 @@ func (q *request) showSignIn(status int, link, next, name string, fault error) e
 }
 
 func signIn(q *request) error {
-	network, block := core.NetworksOf(q.s.config.ClientIP(q.r))
+	network, block := signin.NetworksOf(q.s.config.ClientIP(q.r))
 	release, err := q.s.signInBlocks.Hold(block, maxSignIn)
 	if err != nil {
 		return errBusy
@@ -118,23 +112,23 @@ func signIn(q *request) error {
 	}
 	post := q.r.PostForm
 	link, name := post.Get("link"), post.Get("name")
-	var in core.Credentials
+	var in signin.Credentials
 	how := "password"
 	if link != "" {
 		how = "link"
-		in, err = q.svc.SignInByLink(q.r.Context(), link, q.client())
+		in, err = q.svc.SignIn.ByLink(q.r.Context(), link, q.client())
 	} else {
-		in, err = q.svc.SignInByPassword(q.r.Context(), name, post.Get("password"), q.client())
+		in, err = q.svc.SignIn.ByPassword(q.r.Context(), name, post.Get("password"), q.client())
 	}
 	if err != nil {
 		return q.refuseSignIn(err, post.Get("next"), name)
 	}
 	q.logAuth(slog.LevelInfo, "signed in", how, func() string { return in.Account })
 	if before, err := q.session(false); err == nil { // end the previous session
-		_ = q.svc.SignOut(q.r.Context(), before)
+		_ = q.svc.SignIn.SignOut(q.r.Context(), before)
 	}
-	q.setSession(in.Session)
-	q.setBrowser(in.Browser)
+	q.setCookie(CookieName, in.Session, Base, 0)
+	q.setCookie(BrowserCookieName, in.Browser, Base+"sign-in", int(core.BrowserLife/time.Second))
 	http.Redirect(q.w, q.r, dashboardPath(post.Get("next")), http.StatusSeeOther)
 	return nil
 }
@@ -149,10 +143,10 @@ var refusals = []struct {
 	retryAfter time.Duration // 0: not told
 	reason     string
 }{
-	{core.ErrSignIn, http.StatusForbidden, 0, "wrong password"},
-	{core.ErrSignInLink, http.StatusForbidden, 0, "wrong link"},
-	{core.ErrTooManyPasswords, http.StatusTooManyRequests, core.WrongPasswordsIn, "too many wrong passwords"},
-	{core.ErrBusy, http.StatusServiceUnavailable, retryBusy, "too many passwords wait"},
+	{signin.ErrSignIn, http.StatusForbidden, 0, "wrong password"},
+	{signin.ErrSignInLink, http.StatusForbidden, 0, "wrong link"},
+	{signin.ErrTooManyPasswords, http.StatusTooManyRequests, signin.WrongPasswordsIn, "too many wrong passwords"},
+	{signin.ErrBusy, http.StatusServiceUnavailable, retryBusy, "too many passwords wait"},
 }
 
 // refuseSignIn shows the form again with the fault. It returns any other error.
@@ -179,12 +173,12 @@ func dashboardPath(next string) string {
 	return next
 }
 
-func signingOut(end func(*core.Service, context.Context, *core.SignedIn) error) handler {
+func signingOut(end func(*signin.Service, context.Context, *signin.SignedIn) error) handler {
 	return func(q *request) error {
-		if err := end(q.svc, q.r.Context(), q.signedIn); err != nil {
+		if err := end(q.svc.SignIn, q.r.Context(), q.signedIn); err != nil {
 			return err
 		}
-		q.setSession("")
+		q.setCookie(CookieName, "", Base, -1)
 		return q.redirect("sign-in")
 	}
 }
@@ -208,15 +202,16 @@ func settingsPage(q *request) error {
 
 // showSettings shows the settings: prefix in the field of the key prefix, and the fault of each form.
 func (q *request) showSettings(status int, prefix string, prefixFault, passwordFault error) error {
-	sessions, err := q.svc.Sessions(q.r.Context(), q.signedIn)
+	sessions, err := q.svc.SignIn.Sessions(q.r.Context(), q.signedIn)
 	if err != nil {
 		return err
 	}
 	a := q.signedIn.Account
-	v := settingsView{Form: q.token(), Prefixes: slices.DeleteFunc(append([]string{core.DefaultKeyPrefix}, a.KeyPrefixes...),
+	v := settingsView{Form: q.token(), Prefixes: slices.DeleteFunc(append([]string{secrets.DefaultKeyPrefix}, a.KeyPrefixes...),
 		func(p string) bool { return p == a.PrefixOfNewKeys() })}
-	v.KeyPrefix = q.form("settings/key-prefix", "Save prefix", "", []field{{Name: "key_prefix", Label: "Prefix of new keys", Value: prefix, Required: true,
-		Hint: "As in acme_live_: letters a to z, digits and _, with _ at the end. Created and regenerated keys begin with it."}}, prefixFault)
+	v.KeyPrefix = q.form("settings/key-prefix", "Save prefix", "", field{Name: "key_prefix", Label: "Prefix of new keys", Value: prefix, Required: true,
+		Hint: "As in acme_live_: letters a to z, digits and _, with _ at the end. Created and regenerated keys begin with it."})
+	v.KeyPrefix.setFault(prefixFault)
 	for _, se := range sessions {
 		v.Sessions = append(v.Sessions, sessionView{se, se.Digest == q.signedIn.Session.Digest})
 	}
@@ -224,19 +219,20 @@ func (q *request) showSettings(status int, prefix string, prefixFault, passwordF
 	var fields []field
 	if q.signedIn.HasPassword {
 		submit = "Change password"
-		if q.svc.AsksPassword(q.signedIn) {
+		if q.svc.SignIn.AsksPassword(q.signedIn) {
 			fields = append(fields, field{Name: "current", Label: "Current password", Type: "password", Required: true, Autocomplete: "current-password"})
 		}
 	}
 	fields = append(fields, field{Name: "password", Label: "New password", Type: "password", Required: true, Autocomplete: "new-password",
-		Hint: "At least 12 characters. Setting it signs out every other browser.", MinLength: core.MinPasswordLength})
-	v.Password = q.form("settings/password", submit, "", fields, passwordFault)
+		Hint: "At least 12 characters. Setting it signs out every other browser.", MinLength: signin.MinPasswordLength})
+	v.Password = q.form("settings/password", submit, "", fields...)
+	v.Password.setFault(passwordFault)
 	return q.render(status, "settings", "Settings", v)
 }
 
 func setPassword(q *request) error {
 	post := q.r.PostForm
-	err := q.svc.SetPassword(q.r.Context(), q.signedIn, post.Get("current"), post.Get("password"))
+	err := q.svc.SignIn.SetPassword(q.r.Context(), q.signedIn, post.Get("current"), post.Get("password"))
 	if status, ok := formStatus(err); ok {
 		if e, _ := errors.AsType[*core.Error](err); e.Field != "password" {
 			q.logAuth(slog.LevelWarn, "password change refused", errorText(err), q.account)
@@ -252,7 +248,11 @@ func setPassword(q *request) error {
 func setKeyPrefix(q *request) error {
 	prefix := strings.TrimSpace(q.r.PostForm.Get("key_prefix"))
 	_, err := q.svc.UpdateAccount(q.r.Context(), q.account(), core.AccountPatch{KeyPrefix: &prefix})
-	return q.finish(err, func(status int, _ func(string) string, fault error) error {
-		return q.showSettings(status, prefix, fault, nil)
-	}, func() error { return q.redirect("settings?done=prefix") })
+	if status, ok := formStatus(err); ok {
+		return q.showSettings(status, prefix, err, nil)
+	}
+	if err != nil {
+		return err
+	}
+	return q.redirect("settings?done=prefix")
 }

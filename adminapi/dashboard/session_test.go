@@ -16,6 +16,8 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/core/signin"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -166,7 +168,7 @@ func TestPassword(t *testing.T) {
 	b.send("/dashboard/settings", "settings/password", url.Values{"current": {"wrong"}, "password": {password + "2"}}).want(t, 422, "not the current password")
 	b.send("/dashboard/settings", "settings/password", url.Values{"current": {password}, "password": {password + "2"}}).want(t, 200, "The password is set")
 	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {password}}).want(t, 403)
-	for range core.WrongPasswords {
+	for range signin.WrongPasswords {
 		s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {"wrong"}})
 	}
 	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {password + "2"}}).want(t, 429, "Too many wrong passwords")
@@ -177,7 +179,7 @@ func TestPassword(t *testing.T) {
 func TestSecondSessionCookie(t *testing.T) {
 	s := newSite(t)
 	s.signedIn("Acme")
-	in, err := s.svc.SignInByLink(t.Context(), s.link("Acme"), core.Client{})
+	in, err := s.svc.SignIn.ByLink(t.Context(), s.link("Acme"), signin.Client{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +211,7 @@ func TestKnownBrowser(t *testing.T) {
 	if other := b.client.Jar.Cookies(must(url.Parse(s.url + "/dashboard/plans"))); len(other) != 0 {
 		t.Errorf("cookies for another page: got %v, want none", other)
 	}
-	for range core.WrongPasswords {
+	for range signin.WrongPasswords {
 		s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {"wrong"}}).want(t, 403)
 	}
 	form := url.Values{"name": {"Acme"}, "password": {password}}
@@ -233,7 +235,7 @@ func TestSignInsAreLogged(t *testing.T) {
 	b.send("/dashboard/settings", "settings/password", url.Values{"password": {password}}).want(t, 200)
 	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {password}}).want(t, 200)
 	const typed = "my-password-in-the-wrong-field"
-	for range core.WrongPasswords {
+	for range signin.WrongPasswords {
 		s.signInForm(s.browser(), url.Values{"name": {typed}, "password": {typed}}).want(t, 403)
 	}
 	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {typed}}).want(t, 429)
@@ -282,7 +284,7 @@ func TestPagesAreThrottled(t *testing.T) {
 	s.account("Other")
 	a, b, other := s.signedIn("Acme"), s.signedIn("Acme"), s.signedIn("Other") // each has loaded a page
 	token := a.token("/dashboard/users/new")
-	for range core.DashboardLimit - 3 {
+	for range service.DashboardLimit - 3 {
 		a.get("/dashboard/plans/new").want(t, 200)
 	}
 	p := b.post("/dashboard/users", url.Values{"name": {"one too many"}, "form": {token}}).want(t, 429, "Too many pages requested for this account: please wait")
@@ -293,7 +295,7 @@ func TestPagesAreThrottled(t *testing.T) {
 		t.Errorf("users: got %d, want 0", n)
 	}
 	a.get("/dashboard/start?part=first").want(t, 204)
-	for range core.DashboardLimit {
+	for range service.DashboardLimit {
 		a.get("/dashboard/settings").want(t, 200)
 	}
 	a.get("/dashboard/settings").want(t, 429)
@@ -301,7 +303,7 @@ func TestPagesAreThrottled(t *testing.T) {
 	other.get("/dashboard/plans").want(t, 200)
 	a.get("/dashboard/assets/icon.svg")
 	s.browser().get("/dashboard/sign-in").want(t, 200)
-	for range core.DashboardLimit - 1 {
+	for range service.DashboardLimit - 1 {
 		a.get("/dashboard/start?part=first").want(t, 204)
 	}
 	a.get("/dashboard/start?part=first").want(t, 429)
@@ -335,7 +337,7 @@ func must[T any](v T, err error) T {
 func TestNotServed(t *testing.T) {
 	svc := newSite(t).svc
 	config := dashboard.Config{
-		Service: func() *core.Service { return svc }, Secure: func(r *http.Request) bool { return r.TLS != nil },
+		Service: func() *service.Service { return svc }, Secure: func(r *http.Request) bool { return r.TLS != nil },
 		ClientIP: func(*http.Request) string { return "" }, Logger: discard,
 	}
 	send := func(c dashboard.Config, target string) (int, string) {
@@ -347,7 +349,7 @@ func TestNotServed(t *testing.T) {
 	if status, body := send(config, "http://example.com/dashboard/sign-in"); status != 400 || !strings.Contains(body, "over HTTPS only") {
 		t.Errorf("plain HTTP: got %d\n%s", status, body)
 	}
-	config.Service = func() *core.Service { return nil }
+	config.Service = func() *service.Service { return nil }
 	if status, body := send(config, "https://example.com/dashboard/sign-in"); status != 503 || !strings.Contains(body, "The store is unavailable") {
 		t.Errorf("no store: got %d\n%s", status, body)
 	}
@@ -384,9 +386,9 @@ func TestClientDisconnects(t *testing.T) {
 		{"the handler panics after the client disconnected", func() error { panic("broken") }, 500, true},
 	} {
 		var log bytes.Buffer
-		svc := core.NewService(failing{memstore.New(), tc.fail}, core.Config{})
+		svc := service.New(failing{memstore.New(), tc.fail}, service.Config{})
 		pages := dashboard.New(dashboard.Config{
-			Service: func() *core.Service { return svc }, Secure: func(*http.Request) bool { return true },
+			Service: func() *service.Service { return svc }, Secure: func(*http.Request) bool { return true },
 			ClientIP: func(*http.Request) string { return "192.0.2.1" }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		r := httptest.NewRequestWithContext(ctx, "POST", "/dashboard/sign-in", strings.NewReader("name=Acme&password=x"))

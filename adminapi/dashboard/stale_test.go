@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // A form rendered before another change does not undo that change.
@@ -32,7 +34,7 @@ func TestStaleForms(t *testing.T) {
 		}
 		p := b.send("/dashboard/"+page+"/edit", page, form).want(t, 422, "Someone changed it meanwhile", "renamed")
 		form.Set("seen", seenPattern.FindStringSubmatch(p.body)[1])
-		s.wantOutcome(secret, core.Disabled)
+		s.wantOutcome(secret, service.Disabled)
 		if pl, _ := s.svc.Plan(t.Context(), s.acc.ID, pl.ID); pl.Limit != 7 || pl.Name != "Team" {
 			t.Errorf("%s: the plan is %+v", page, pl)
 		}
@@ -51,11 +53,11 @@ func TestSecretsInAddresses(t *testing.T) {
 	b := s.signedIn("Acme")
 	for path, want := range map[string]string{
 		"keys?q=" + secret: "/dashboard/keys/" + k.ID,
-		"keys?q=" + core.NewUserSecret(core.DefaultKeyPrefix): "/dashboard/keys?q=lk_user_***",
-		"keys?q=" + core.NewOwnerSecret():                     "/dashboard/keys?q=lk_user_***",
-		"users?q=" + secret:                                   "/dashboard/users?q=lk_***",
-		"plans?x=" + url.QueryEscape(secret+" "):              "/dashboard/plans?x=lk_***+",
-		"users/" + secret:                                     "/dashboard/users/lk_***",
+		"keys?q=" + secrets.NewUserSecret(secrets.DefaultKeyPrefix): "/dashboard/keys?q=lk_user_***",
+		"keys?q=" + secrets.NewOwnerSecret():                        "/dashboard/keys?q=lk_user_***",
+		"users?q=" + secret:                                         "/dashboard/users?q=lk_***",
+		"plans?x=" + url.QueryEscape(secret+" "):                    "/dashboard/plans?x=lk_***+",
+		"users/" + secret:                                           "/dashboard/users/lk_***",
 	} {
 		if p := b.get("/dashboard/" + path); p.path != want || strings.Contains(p.body, secret) {
 			t.Errorf("%s: got to %s, want %s\n%s", path, p.path, want, p.body)

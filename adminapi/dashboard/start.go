@@ -2,13 +2,13 @@ package dashboard
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 type startView struct {
@@ -70,13 +70,9 @@ func caddyWord(s string) string {
 	return "<<" + mark + "\n\t\t\t" + s + "\n\t\t\t" + mark
 }
 
-// firstRequest returns the first counted request of the account, nil if there is none. It has the user
-// and the key only on the day of the request, and only for accounts with up to pageSize users.
+// firstRequest returns the first counted request of the account, nil if there is none. It has the entry, the user
+// and the key only on the day of the request.
 func (q *request) firstRequest() (*firstRequest, error) {
-	users, total, err := q.svc.Users(q.r.Context(), q.account(), core.UserFilter{}, core.Page{Number: 1, Size: pageSize})
-	if err != nil {
-		return nil, err
-	}
 	today := q.svc.Today()
 	list, err := q.accountDays(today-core.DaysKept+1, today)
 	if err != nil {
@@ -87,43 +83,18 @@ func (q *request) firstRequest() (*firstRequest, error) {
 		return nil, nil
 	}
 	f := &firstRequest{Day: list[i].Date}
-	if f.Day == today && total <= len(users) {
-		err = q.findFirstRequest(f, users)
+	if f.Day < today {
+		return f, nil
 	}
+	h, err := q.svc.AccountHistory(q.r.Context(), q.account(), service.HistoryFilter{}, core.Page{Number: 1, Size: service.MaxFound})
+	if err != nil || !h.Complete || len(h.Entries) == 0 {
+		return f, err
+	}
+	oldest := slices.MinFunc(h.Entries, func(a, b core.Entry) int { return a.At.Compare(b.At) })
+	if f.User, err = nilIfMissing(q.svc.User(q.r.Context(), q.account(), oldest.UserID)); err != nil || f.User == nil {
+		return f, err
+	}
+	f.Entry = &oldest
+	f.Key, err = nilIfMissing(q.svc.Key(q.r.Context(), q.account(), oldest.KeyID))
 	return f, err
-}
-
-// findFirstRequest sets the entry, user and key of the oldest request of the users.
-func (q *request) findFirstRequest(f *firstRequest, users []*core.User) error {
-	for _, u := range users {
-		e, err := q.oldest(u.ID)
-		if err != nil {
-			return err
-		}
-		if e != nil && (f.Entry == nil || e.At.Before(f.Entry.At)) {
-			f.Entry, f.User = e, u
-		}
-	}
-	if f.Entry == nil {
-		return nil
-	}
-	var err error
-	if f.Key, err = q.svc.Key(q.r.Context(), q.account(), f.Entry.KeyID); errors.Is(err, core.ErrKeyNotFound) {
-		return nil
-	}
-	return err
-}
-
-// oldest returns the oldest request in the history of a user, nil for an empty history.
-func (q *request) oldest(user int64) (*core.Entry, error) {
-	p := onlyOne
-	list, total, err := q.svc.UserHistory(q.r.Context(), q.account(), user, p)
-	if err == nil && total > 1 {
-		p.Number = total
-		list, _, err = q.svc.UserHistory(q.r.Context(), q.account(), user, p)
-	}
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	return &list[0], nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -26,9 +26,9 @@ func (b unfinishedBody) Read([]byte) (int, error) {
 // Unfinished sign-ins of one block of addresses leave room for sign-ins of other blocks. A failure means that the holder of an IPv6 /48 can keep
 // everyone from signing in.
 func TestUnfinishedSignInsOfBlock(t *testing.T) {
-	svc := core.NewService(memstore.New(), core.Config{})
+	svc := service.New(memstore.New(), service.Config{})
 	pages := dashboard.New(dashboard.Config{
-		Service:  func() *core.Service { return svc },
+		Service:  func() *service.Service { return svc },
 		Secure:   func(*http.Request) bool { return true },
 		ClientIP: func(r *http.Request) string { return r.RemoteAddr },
 		Logger:   slog.New(slog.DiscardHandler),

@@ -2,21 +2,16 @@ package dashboard
 
 import (
 	"errors"
-	"net/http"
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 type usage struct{ core.LimitUsage }
-
-func newUsages(limits []core.LimitUsage) (list []*usage) {
-	for _, u := range limits {
-		list = append(list, &usage{u})
-	}
-	return list
-}
 
 // Left returns the rest of the limit.
 func (u *usage) Left() int64 { return u.Limit.Remaining(u.Used) }
@@ -62,7 +57,7 @@ func limit(max int64) string {
 	if max == core.Unlimited {
 		return "unlimited"
 	}
-	return number(max)
+	return humanize.Comma(max)
 }
 
 // userUsage is the usage of each counter of a user. A sum would hide a counter that is used up.
@@ -71,9 +66,11 @@ type userUsage struct {
 	Total int          // number of counters, including those without a row
 }
 
+// counterRow is the fullest limit of a counter.
 type counterRow struct {
 	*usage
-	Key  *core.Key // nil: the counter that keys share
+	User *core.User // nil on the page of the user
+	Key  *core.Key  // nil: the counter that keys share
 	Plan *core.Plan
 }
 
@@ -98,38 +95,17 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 	for _, c := range all.Counters[:min(len(all.Counters), nearLimitRows)] {
 		row := counterRow{usage: &usage{c.Fullest()}, Plan: c.Plan}
 		if c.KeyID != "" {
-			row.Key, err = q.svc.Key(q.r.Context(), q.account(), c.KeyID)
-			if statuses[core.ErrorCode(err)] == http.StatusNotFound { // deleted meanwhile
+			if row.Key, err = nilIfMissing(q.svc.Key(q.r.Context(), q.account(), c.KeyID)); err != nil {
+				return nil, err
+			}
+			if row.Key == nil { // deleted meanwhile
 				v.Total--
 				continue
-			}
-			if err != nil {
-				return nil, err
 			}
 		}
 		v.Rows = append(v.Rows, row)
 	}
 	return v, nil
-}
-
-// adjusted is the key or user of an adjustment form. path is below Base; change makes the adjustment.
-type adjusted struct {
-	path, name string
-	change     func(core.AdjustmentCall) error
-}
-
-func keyAdjustment(q *request, k *core.Key) adjusted {
-	return adjusted{"keys/" + k.ID, k.Name, func(a core.AdjustmentCall) error {
-		_, _, err := q.svc.AdjustKey(q.r.Context(), q.account(), k.ID, a)
-		return err
-	}}
-}
-
-func userAdjustment(q *request, u *core.User) adjusted {
-	return adjusted{userPath(u.ID), u.Name, func(a core.AdjustmentCall) error {
-		_, _, err := q.svc.AdjustUser(q.r.Context(), q.account(), u.ID, a)
-		return err
-	}}
 }
 
 var adjustWays = []option{
@@ -138,20 +114,11 @@ var adjustWays = []option{
 	{"set", "Set", "The number becomes the usage in the period below."},
 }
 
-// adjustPage returns the handler of the page that adjusts the usage of a key or user.
-func adjustPage[T any](of func(*request, T) adjusted) func(*request, T) error {
-	return func(q *request, v T) error { return q.showAdjust(http.StatusOK, of(q, v), firstAdjustment, nil) }
-}
-
-// firstAdjustment returns the values of an empty form.
-func firstAdjustment(name string) string {
-	return map[string]string{"meter": core.MeterRequests, "way": "give", "period": core.Month.String()}[name]
-}
-
-func (q *request) showAdjust(status int, of adjusted, value func(string) string, fault error) error {
+// adjustForm returns the form that adjusts the usage of a key or user.
+func (k *kind[K, R, P]) adjustForm(q *request, r *R) (formView, error) {
 	meters, err := q.svc.Meters(q.r.Context(), q.account())
 	if err != nil {
-		return err
+		return formView{}, err
 	}
 	var meterOptions, periods []option
 	for _, m := range meters {
@@ -160,38 +127,36 @@ func (q *request) showAdjust(status int, of adjusted, value func(string) string,
 	for _, p := range core.Periods() {
 		periods = append(periods, option{Value: p.String(), Label: p.String()})
 	}
-	f := q.form(of.path+"/adjust", "Adjust", of.path, []field{
-		{Name: "way", Label: "Change", Type: "radio", Value: value("way"), Options: adjustWays},
-		{Name: "number", Label: "Number", Type: "number", Value: value("number"), Required: true, Autofocus: true, Min: "0", Max: "9007199254740991"},
-		{Name: "meter", Label: "Meter", Type: "select", Value: value("meter"), Required: true, Options: meterOptions},
-		{Name: "period", Label: "Period", Type: "select", Value: value("period"), Required: true, Options: periods, Hint: "Needed only for “Set”."},
-		{Name: "reason", Label: "Reason", Value: value("reason"), Required: true, Hint: "The history shows it."},
-	}, fault)
-	return q.showForm(status, "Adjust the usage of “"+of.name+"”", formView{Form: f, Text: "The change applies to the next request."})
+	f := q.form(k.path(r)+"/adjust", "Adjust", k.path(r),
+		field{Name: "way", Label: "Change", Type: "radio", Value: "give", Options: adjustWays},
+		field{Name: "number", Label: "Number", Type: "number", Required: true, Autofocus: true, Min: "0", Max: "9007199254740991"},
+		field{Name: "meter", Label: "Meter", Type: "select", Value: core.MeterRequests, Required: true, Options: meterOptions},
+		field{Name: "period", Label: "Period", Type: "select", Value: core.Month.String(), Required: true, Options: periods, Hint: "Needed only for “Set”."},
+		field{Name: "reason", Label: "Reason", Required: true, Hint: "The history shows it."})
+	_, name, _ := k.of(r)
+	return formView{Title: "Adjust the usage of “" + name + "”", Form: f, Text: "The change applies to the next request."}, nil
 }
 
-// adjust returns the handler of the form of an [adjustPage].
-func adjust[T any](of func(*request, T) adjusted) func(*request, T) error {
-	return func(q *request, v T) error {
-		to := of(q, v)
-		a, err := q.adjustment()
-		if err == nil {
-			err = to.change(a)
-		}
-		if e, ok := errors.AsType[*core.Error](err); ok && (e.Field == "delta" || e.Field == "set") {
-			err = fieldError("number", strings.Replace(e.Detail, "Delta", "Number", 1))
-		}
-		return q.finish(err, func(status int, value func(string) string, fault error) error {
-			return q.showAdjust(status, to, value, fault)
-		}, func() error { return q.redirect(to.path + "?done=adjusted") })
+func (k *kind[K, R, P]) postAdjust(q *request, r *R) error {
+	id, _, _ := k.of(r)
+	a, err := q.adjustment()
+	if err == nil {
+		err = k.adjust(q, id, a)
 	}
+	if e, ok := errors.AsType[*core.Error](err); ok && (e.Field == "delta" || e.Field == "set") {
+		return core.Invalid("number", strings.Replace(e.Detail, "Delta", "Number", 1))
+	}
+	if err != nil {
+		return err
+	}
+	return q.redirect(k.path(r) + "?done=adjusted")
 }
 
-func (q *request) adjustment() (a core.AdjustmentCall, err error) {
+func (q *request) adjustment() (a service.AdjustmentCall, err error) {
 	post := q.r.PostForm
 	a.Meter, a.Reason, a.IP = post.Get("meter"), post.Get("reason"), q.s.config.ClientIP(q.r)
 	if a.Value, err = strconv.ParseInt(strings.TrimSpace(post.Get("number")), 10, 64); err != nil || a.Value < 0 {
-		return a, fieldError("number", "Number must be a whole number of 0 or more")
+		return a, core.Invalid("number", "Number must be a whole number of 0 or more")
 	}
 	switch post.Get("way") {
 	case "give":
@@ -200,10 +165,10 @@ func (q *request) adjustment() (a core.AdjustmentCall, err error) {
 	case "set":
 		a.Set = true
 		if a.Period, err = core.ParsePeriod(post.Get("period")); err != nil {
-			return a, fieldError("period", "Choose a period")
+			return a, core.Invalid("period", "Choose a period")
 		}
 	default:
-		return a, fieldError("way", "Choose a change")
+		return a, core.Invalid("way", "Choose a change")
 	}
 	return a, nil
 }

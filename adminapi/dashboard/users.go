@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // user returns the user with a decimal id.
@@ -17,16 +18,6 @@ func (q *request) user(id string) (*core.User, error) {
 	return q.svc.User(q.r.Context(), q.account(), n)
 }
 
-// userPath returns the path of a user's page below Base.
-func userPath(id int64) string { return "users/" + strconv.FormatInt(id, 10) }
-
-type usersView struct {
-	Filters form
-	Narrow  bool // a filter is set, or it is not the first page
-	Users   []userRow
-	Pager   pager
-}
-
 type userRow struct {
 	*core.User
 	Plan *core.Plan // nil for none
@@ -34,11 +25,23 @@ type userRow struct {
 }
 
 func usersPage(q *request) error {
-	status, err := q.filtersExist()
+	users, pg, err := found(q, core.UserFilter{OnPlan: q.query("plan")}, q.svc.SearchUsers, q.svc.Users)
 	if err != nil {
 		return err
 	}
-	users, pg, err := q.users()
+	rows := make([]userRow, len(users))
+	plan := cachedLookup(q, q.svc.Plan)
+	for i, u := range users {
+		if rows[i], err = q.userRow(u, plan); err != nil {
+			return err
+		}
+	}
+	return q.renderList("users", "Users", rows, pg, "Name, email, external id or id")
+}
+
+// renderList answers with a list that can be searched and filtered by plan, and by the other fields. search says what the search finds.
+func (q *request) renderList(name, title string, rows any, pg pager, search string, others ...field) error {
+	status, err := q.filtersExist()
 	if err != nil {
 		return err
 	}
@@ -46,19 +49,11 @@ func usersPage(q *request) error {
 	if err != nil {
 		return err
 	}
-	v := usersView{Pager: pg, Narrow: q.narrow(), Filters: form{Action: href("users"), Fields: []field{
-		{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, email, external id or id"},
+	fields := append([]field{
+		{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: search},
 		{Name: "plan", Label: "Plan", Type: "select", Value: q.query("plan"), Options: plans},
-	}}}
-	plan := cachedLookup(q, q.svc.Plan)
-	for _, u := range users {
-		row, err := q.userRow(u, plan)
-		if err != nil {
-			return err
-		}
-		v.Users = append(v.Users, row)
-	}
-	return q.render(status, "users", "Users", v)
+	}, others...)
+	return q.render(status, name, title, listView{form{Action: href(name), Fields: fields}, q.narrow(), rows, pg})
 }
 
 // filtersExist returns the status of a list: 404 if the query names a plan or user that does not
@@ -74,17 +69,6 @@ func (q *request) filtersExist() (status int, err error) {
 		return http.StatusNotFound, nil
 	}
 	return http.StatusOK, err
-}
-
-// users returns the requested page of users. The total is unknown for a search.
-func (q *request) users() ([]*core.User, pager, error) {
-	f := core.UserFilter{OnPlan: q.query("plan")}
-	if text := q.query("q"); text != "" {
-		p := q.page()
-		users, more, err := q.svc.SearchUsers(q.r.Context(), q.account(), text, f, p)
-		return users, q.pager(p, len(users), -1, more), err
-	}
-	return listed(q, func(p core.Page) ([]*core.User, int, error) { return q.svc.Users(q.r.Context(), q.account(), f, p) })
 }
 
 // userRow reads the plan of a user and counts its keys.
@@ -120,7 +104,7 @@ func userPage(q *request, u *core.User) error {
 	if err != nil {
 		return err
 	}
-	v := userView{userRow: row, Metadata: indented(u.Metadata), Disable: q.disableForm(userPath(u.ID), u.Disabled), History: h}
+	v := userView{userRow: row, Metadata: indented(u.Metadata), Disable: userKind.disableForm(q, u, u.Disabled), History: h}
 	if row.Keys > 0 {
 		if v.Usage, err = q.userUsage(u); err != nil {
 			return err
@@ -138,49 +122,43 @@ func userPage(q *request, u *core.User) error {
 	return q.render(http.StatusOK, "user", u.Name, v)
 }
 
-var userEditor = &editor[int64, core.User, core.UserPatch]{
+var userKind = &kind[int64, core.User, core.UserPatch]{
 	noun:    "user",
 	note:    "A change applies to the next request. The usage of the current period stays.",
 	members: &core.UserMembers,
 	omit:    "is_disabled",
-	special: (*request).userFields,
+	special: userFields,
+	find:    func(q *request) (*core.User, error) { return q.user(q.r.PathValue("id")) },
 	of:      func(u *core.User) (id int64, name string, updated time.Time) { return u.ID, u.Name, u.UpdatedAt },
-	create:  (*core.Service).CreateUser,
-	update:  (*core.Service).UpdateUser,
-}
-
-func (q *request) userFields(value func(string) string) ([]field, error) {
-	plans, err := q.planOptions("No plan", value("plan_id"), false)
-	return []field{
-		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
-		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
-		{Name: "external_id", Label: "External id", Value: value("external_id"), Autocomplete: "off",
-			Hint: "The id of the user in your other systems. No two users have the same."},
-		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
-			Hint: "The user’s keys share its limit. A key can have a plan of its own instead."},
-		{Name: "custom_start", Label: "Periods begin at", Type: "datetime-local", Value: value("custom_start"),
-			Hint: "In UTC. The days, weeks, months and years of this user begin at this time. Empty: with the calendar. A change keeps the usage."},
-		metadataField(value),
-	}, err
-}
-
-func disableUser(q *request, u *core.User) error {
-	return q.disable(userPath(u.ID), func(disabled bool) error {
-		_, err := q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, core.UserPatch{Disabled: &disabled})
+	create:  withoutSecret((*service.Service).CreateUser),
+	update:  (*service.Service).UpdateUser,
+	disable: func(disabled bool) core.UserPatch { return core.UserPatch{Disabled: &disabled} },
+	remove:  (*service.Service).DeleteUser,
+	missing: core.ErrUserNotFound,
+	losses:  (*request).userLosses,
+	adjust: func(q *request, id int64, a service.AdjustmentCall) error {
+		_, _, err := q.svc.AdjustUser(q.r.Context(), q.account(), id, a)
 		return err
-	})
+	},
 }
 
-func deleteUserPage(q *request, u *core.User) error {
+var userFields = []field{
+	{Name: "name", Label: "Name", Required: true, Autofocus: true},
+	{Name: "email", Label: "Email", Type: "email", Autocomplete: "off", Hint: "No two users have the same."},
+	{Name: "external_id", Label: "External id", Autocomplete: "off", Hint: "The id of the user in your other systems. No two users have the same."},
+	{Name: "plan_id", Label: "Plan", Type: "select", Plans: "No plan",
+		Hint: "The user’s keys share its limit. A key can have a plan of its own instead."},
+	{Name: "custom_start", Label: "Periods begin at", Type: "datetime-local",
+		Hint: "In UTC. The days, weeks, months and years of this user begin at this time. Empty: with the calendar. A change keeps the usage."},
+	metadataField,
+}
+
+func (q *request) userLosses(u *core.User) (points []string, refused bool, err error) {
 	_, keys, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, onlyOne)
-	if err != nil {
-		return err
-	}
-	f := q.deleteForm(userPath(u.ID), "Delete user", nil)
-	return q.showForm(http.StatusOK, "Delete “"+u.Name+"”?", formView{Form: f, Points: []string{
+	return []string{
 		deletedKeys(keys),
 		"The history of its requests can no longer be asked for, and its days leave the chart of the account.",
-		"It cannot be taken back. To stop it for a while, disable it instead."}})
+		"It cannot be taken back. To stop it for a while, disable it instead."}, false, err
 }
 
 // deletedKeys returns a sentence about the keys of a user to delete.
@@ -192,8 +170,4 @@ func deletedKeys(n int) string {
 		return "Its key is deleted with it: the next request with that is refused, on every server."
 	}
 	return "Its " + plural(n, "key") + " are deleted with it: the next request with one of them is refused, on every server."
-}
-
-func deleteUser(q *request, u *core.User) error {
-	return q.finishDelete(q.svc.DeleteUser(q.r.Context(), q.account(), u.ID), core.ErrUserNotFound, "users")
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 var rowPattern = regexp.MustCompile(`<th scope="row"><a href="[^"]*">([^<]*)</a>`)
@@ -217,12 +218,12 @@ func TestUserIsDisabledAndEnabled(t *testing.T) {
 	page := "/dashboard/users/1"
 	b.get(page).want(t, http.StatusOK, `name="disabled" value="true"`, ">Disable<")
 	b.send(page, "users/1/disabled", url.Values{"disabled": {"true"}}).want(t, http.StatusOK, "Disabled: the next request is refused.", ">Enable<", "user disabled")
-	s.wantOutcome(secret, core.Disabled)
+	s.wantOutcome(secret, service.Disabled)
 	b.get("/dashboard/users").want(t, http.StatusOK, ">disabled<")
 	b.send(page, "users/1/disabled", url.Values{"disabled": {"perhaps"}}).want(t, http.StatusBadRequest)
-	s.wantOutcome(secret, core.Disabled)
+	s.wantOutcome(secret, service.Disabled)
 	b.send(page, "users/1/disabled", url.Values{"disabled": {"false"}}).want(t, http.StatusOK, "Enabled again.")
-	s.wantOutcome(secret, core.Allowed)
+	s.wantOutcome(secret, service.Allowed)
 }
 
 func TestUserIsDeletedWithItsKeys(t *testing.T) {
@@ -235,9 +236,9 @@ func TestUserIsDeletedWithItsKeys(t *testing.T) {
 	b.get(page).want(t, http.StatusOK, "Its key is deleted with it")
 	s.key(s.acc, u.ID, "staging")
 	b.get(page).want(t, http.StatusOK, "Its 2 keys are deleted with it")
-	s.wantOutcome(secret, core.Allowed)
+	s.wantOutcome(secret, service.Allowed)
 	b.send(page, "users/1/delete", nil).want(t, http.StatusOK, "Deleted.", "No users yet")
-	s.wantOutcome(secret, core.Unknown)
+	s.wantOutcome(secret, service.Unknown)
 	b.get("/dashboard/users/1").want(t, http.StatusNotFound, "User not found")
 }
 
@@ -249,11 +250,11 @@ func TestUserUsage(t *testing.T) {
 	u := s.user(s.acc, "Ada", team.ID)
 	_, secret := s.key(s.acc, u.ID, "production")
 	for range 4 {
-		s.wantOutcome(secret, core.Allowed)
+		s.wantOutcome(secret, service.Allowed)
 	}
 	b := s.signedIn("Acme")
 	b.get("/dashboard/users/1").want(t, http.StatusOK, "<b>4</b> of 5 a month", "1 left", "Resets on 1 ", `class="high" width="80"`, `aria-label="4 of 5 used"`)
-	s.wantOutcome(secret, core.Allowed)
+	s.wantOutcome(secret, service.Allowed)
 	b.get("/dashboard/users/1").want(t, http.StatusOK, "<b>5</b> of 5 a month", "used up", `class="full" width="100"`)
 	k, _ := s.key(s.acc, u.ID, "batch")
 	if _, err := s.svc.UpdateKey(context.Background(), s.acc.ID, k.ID, core.KeyPatch{PlanID: core.Some(own.ID)}); err != nil {

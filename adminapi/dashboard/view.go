@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/signin"
 )
 
 //go:embed templates
@@ -39,7 +42,7 @@ func parseTemplates() map[string]*template.Template {
 var functions = template.FuncMap{
 	"asset":    func(name string) string { return assetNames[name] },
 	"base":     func() string { return Base },
-	"number":   number,
+	"number":   humanize.Comma,
 	"limit":    limit,
 	"per":      per,
 	"when":     when,
@@ -47,20 +50,7 @@ var functions = template.FuncMap{
 	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"ago":      func(t time.Time) string { return ago(time.Since(t)) },
 	"link":     navLink,
-	"number64": func(n int) string { return number(int64(n)) },
-}
-
-// number formats a number with thousands separators: 12,345.
-func number(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
+	"number64": func(n int) string { return humanize.Comma(int64(n)) },
 }
 
 // when formats a time in UTC.
@@ -71,7 +61,7 @@ func plural(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
-	return number(int64(n)) + " " + noun
+	return humanize.Comma(int64(n)) + " " + noun
 }
 
 // ago formats a duration before now.
@@ -101,7 +91,7 @@ type layout struct {
 	Title    string
 	Page     string // name of the template
 	Path     string // path of the request
-	SignedIn *core.SignedIn
+	SignedIn *signin.SignedIn
 	SignOut  string // token of the sign-out form
 	Done     string // text about the previous action, see doneTexts
 	Main     any
@@ -140,7 +130,7 @@ func (q *request) write(status int, name, part string, data any) error {
 		return err
 	}
 	answers := &q.s.strangerAnswers
-	owner, _ := core.NetworksOf(q.s.config.ClientIP(q.r))
+	owner, _ := signin.NetworksOf(q.s.config.ClientIP(q.r))
 	if q.signedIn != nil {
 		answers, owner = &q.s.answers, q.account()
 	}
@@ -172,6 +162,14 @@ const pageSize = 25
 
 // onlyOne is the page for the total of a list.
 var onlyOne = core.Page{Number: 1, Size: 1}
+
+// listView is a page with a list.
+type listView struct {
+	Filters form
+	Narrow  bool // a filter is set, or it is not the first page
+	Rows    any
+	Pager   pager
+}
 
 // pager has the links to the previous and the next page of a list.
 type pager struct {

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -80,7 +81,7 @@ func (s *bench) decideBy(b *testing.B, name string, pick picker) {
 		for _, callers := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/%v/callers=%d", name, d, callers), func(b *testing.B) {
 				s.store.SetDurability(d)
-				s.benchmark(b, load{callers: callers, pick: pick, want: core.Allowed, n: int64(b.N)})
+				s.benchmark(b, load{callers: callers, pick: pick, want: service.Allowed, n: int64(b.N)})
 			})
 		}
 	}
@@ -113,7 +114,7 @@ func BenchmarkDenied(b *testing.B) {
 	}
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
-			s.benchmark(b, load{callers: callers, pick: one(spent), want: core.Denied, n: int64(b.N)})
+			s.benchmark(b, load{callers: callers, pick: one(spent), want: service.Denied, n: int64(b.N)})
 		})
 	}
 }
@@ -141,7 +142,7 @@ func BenchmarkLimits(b *testing.B) {
 		s.allowed = 0
 		for _, callers := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/callers=%d", plan.name, callers), func(b *testing.B) {
-				s.benchmark(b, load{callers: callers, pick: uniform(keys), want: core.Allowed, n: int64(b.N)})
+				s.benchmark(b, load{callers: callers, pick: uniform(keys), want: service.Allowed, n: int64(b.N)})
 			})
 		}
 		s.check(b)
@@ -156,7 +157,7 @@ func BenchmarkSustained(b *testing.B) {
 	b.Run("uniform", func(b *testing.B) {
 		for range b.N {
 			before, w := s.store.Stats(), watch(s.store.Stats, *sustained)
-			f := s.must(b, load{callers: 64, pick: uniform(million), want: core.Allowed, lasting: *sustained})
+			f := s.must(b, load{callers: 64, pick: uniform(million), want: service.Allowed, lasting: *sustained})
 			w.stop()
 			w.report(b, before, s.store.Stats())
 			f.report(b)
@@ -169,11 +170,11 @@ func BenchmarkSustained(b *testing.B) {
 // BenchmarkCold decides the first request of keys that are not in memory. The files of the
 // store are in the page cache.
 func BenchmarkCold(b *testing.B) {
-	s := open(b, filled(b, million), million, core.DefaultKeyCache)
+	s := open(b, filled(b, million), million, service.DefaultKeyCache)
 	next := 0
 	b.ReportAllocs()
 	b.ResetTimer()
-	f := s.must(b, load{callers: 1, n: int64(min(b.N, million)), want: core.Allowed, pick: func(int) func() int {
+	f := s.must(b, load{callers: 1, n: int64(min(b.N, million)), want: service.Allowed, pick: func(int) func() int {
 		return func() int { next = (next + 611_953) % million; return next } // a prime step visits each key once
 	}})
 	b.StopTimer()
@@ -183,8 +184,8 @@ func BenchmarkCold(b *testing.B) {
 // BenchmarkMemory reports the memory of a process with a million keys in the store and the
 // default key cache, after half a million decisions. Run it with -benchtime 1x.
 func BenchmarkMemory(b *testing.B) {
-	s := open(b, filled(b, million), million, core.DefaultKeyCache)
-	f := s.must(b, load{callers: 64, pick: uniform(million), want: core.Allowed, n: million / 2})
+	s := open(b, filled(b, million), million, service.DefaultKeyCache)
+	f := s.must(b, load{callers: 64, pick: uniform(million), want: service.Allowed, n: million / 2})
 	f.report(b)
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -235,9 +236,9 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatalf("the process ended with %v, want SIGKILL\n%s", err, &out)
 	}
 	start := time.Now()
-	s := open(b, dir, 1, core.DefaultKeyCache)
+	s := open(b, dir, 1, service.DefaultKeyCache)
 	opened := time.Since(start)
-	if err := s.decide(secret(0), core.Allowed, false, nil); err != nil {
+	if err := s.decide(secret(0), service.Allowed, false, nil); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(time.Since(start).Microseconds())/1e3, "first-answer-ms")
@@ -256,7 +257,7 @@ func decideIn(dir string, n int64) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	b := &bench{dir: dir, keys: million, store: s, service: newService(s, largeCache)}
-	_, err = b.drive(load{callers: 64, pick: sweep(million, 64), want: core.Allowed, n: n})
+	_, err = b.drive(load{callers: 64, pick: sweep(million, 64), want: service.Allowed, n: n})
 	return err
 }
 
@@ -276,7 +277,7 @@ func die(dir string) {
 		os.Exit(1)
 	}
 	b := &bench{dir: dir, keys: million, store: s, service: newService(s, largeCache)}
-	if _, err := b.drive(load{callers: 64, pick: uniform(million), want: core.Allowed, n: afterCheckpoint}); err != nil {
+	if _, err := b.drive(load{callers: 64, pick: uniform(million), want: service.Allowed, n: afterCheckpoint}); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}

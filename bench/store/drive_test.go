@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -27,7 +28,7 @@ type bench struct {
 	dir     string
 	keys    int
 	store   *badgerstore.Store
-	service *core.Service
+	service *service.Service
 	costs   []core.MeterCost // of each request on other meters than requests
 	allowed int64            // allowed requests so far
 	before  int64            // sum of the counters at the beginning
@@ -51,8 +52,8 @@ func open(tb testing.TB, dir string, keys, cache int) *bench {
 }
 
 // newService returns a service over a store, with a key cache.
-func newService(s *badgerstore.Store, cache int) *core.Service {
-	service, t := core.NewService(s, core.Config{}), core.DefaultTunables()
+func newService(s *badgerstore.Store, cache int) *service.Service {
+	service, t := service.New(s, service.Config{}), service.DefaultTunables()
 	t.KeyCache = cache
 	service.Tune(t)
 	s.SetCounterCache(2 * cache) // the server sizes it for keys and users likewise
@@ -60,8 +61,8 @@ func newService(s *badgerstore.Store, cache int) *core.Service {
 }
 
 // request returns a request with a key.
-func request(secret string) core.Request {
-	return core.Request{Secret: secret, Endpoint: "/v1/items/17", Method: "GET", IP: "192.0.2.17", Cost: 1}
+func request(secret string) service.Request {
+	return service.Request{Secret: secret, Endpoint: "/v1/items/17", Method: "GET", IP: "192.0.2.17", Cost: 1}
 }
 
 // warm reads every key once, by requests with cost 0.
@@ -163,7 +164,7 @@ func one(i int) picker { return func(int) func() int { return func() int { retur
 type load struct {
 	callers int
 	pick    picker
-	want    core.Outcome
+	want    service.Outcome
 	n       int64         // number of decisions, if lasting is 0
 	lasting time.Duration // duration of the load
 }
@@ -202,7 +203,7 @@ func (b *bench) drive(l load) (f figures, err error) {
 		f.n += callers[i].n
 		err = errors.Join(err, callers[i].err)
 	}
-	if l.want == core.Allowed {
+	if l.want == service.Allowed {
 		b.allowed += f.n
 	}
 	return f, err
@@ -225,7 +226,7 @@ type caller struct {
 	err     error
 }
 
-func (c *caller) run(b *bench, todo *work, next func() int, want core.Outcome) {
+func (c *caller) run(b *bench, todo *work, next func() int, want service.Outcome) {
 	for n := todo.take(); n > 0; n = todo.take() {
 		for i := range n {
 			if c.err = b.decide(c.secrets.of(next()), want, i == 0, &c.waits); c.err != nil {
@@ -238,7 +239,7 @@ func (c *caller) run(b *bench, todo *work, next func() int, want core.Outcome) {
 }
 
 // decide makes a decision, and fails when the outcome is wrong.
-func (b *bench) decide(secret string, want core.Outcome, timed bool, waits *histogram) error {
+func (b *bench) decide(secret string, want service.Outcome, timed bool, waits *histogram) error {
 	r := request(secret)
 	r.Costs = b.costs
 	var start time.Time
@@ -379,12 +380,12 @@ func TestDrive(t *testing.T) {
 	}
 	b := open(t, dir, 100, 1000)
 	b.warm(t)
-	f, err := b.drive(load{callers: 8, pick: uniform(100), want: core.Allowed, n: 1000})
+	f, err := b.drive(load{callers: 8, pick: uniform(100), want: service.Allowed, n: 1000})
 	if err != nil || f.n != 1000 || f.waits.n == 0 {
 		t.Errorf("drive: got %d decisions, %d timed, %v, want 1000 and some", f.n, f.waits.n, err)
 	}
 	b.check(t)
-	if _, err := b.drive(load{callers: 2, pick: uniform(100), want: core.Denied, n: 10}); err == nil {
+	if _, err := b.drive(load{callers: 2, pick: uniform(100), want: service.Denied, n: 10}); err == nil {
 		t.Error("wrong outcomes: got no error")
 	}
 	if got := b.counted(t); got == b.before+b.allowed {

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -126,7 +127,7 @@ func withKeys(keys int) func(dir string) error {
 		}
 		defer func() { err = errors.Join(err, s.Close()) }()
 		ctx, now := context.Background(), time.Now().UTC().Truncate(time.Millisecond)
-		owner := &core.OwnerKey{ID: "okey_bench", AccountID: account, Name: "bench", Digest: core.DigestOf("bench"), CreatedAt: now}
+		owner := &core.OwnerKey{ID: "okey_bench", AccountID: account, Name: "bench", Digest: secrets.DigestOf("bench"), CreatedAt: now}
 		if err := s.CreateAccount(ctx, &core.Account{ID: account, Name: "bench", CreatedAt: now}, owner); err != nil {
 			return err
 		}
@@ -178,7 +179,7 @@ func putKeys(first, end int, now time.Time) func(core.Tx) error {
 
 func newKey(i int, user int64, plan string, now time.Time) *core.Key {
 	return &core.Key{AccountID: account, ID: keyID(i), Name: fmt.Sprint("key ", i), UserID: user, PlanID: plan, Status: core.KeyActive,
-		Digest: core.DigestOf(secret(i)), Hint: core.HintOf(secret(i)), CreatedAt: now, UpdatedAt: now}
+		Digest: secrets.DigestOf(secret(i)), Hint: secrets.HintOf(secret(i)), CreatedAt: now, UpdatedAt: now}
 }
 
 // fillVersion changes with the content of the fixtures.
@@ -191,7 +192,7 @@ func layout(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	digest := core.DigestOf(fillVersion + string(text))
+	digest := secrets.DigestOf(fillVersion + string(text))
 	return fmt.Sprintf("%x", digest[:4])
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -38,14 +39,14 @@ func (m *memoryModule) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 func (m *memoryModule) PoolKey() string { return "memory " + m.Name }
 
-func (m *memoryModule) Open(*slog.Logger, core.Tunables, *core.Clock) (core.Store, error) {
+func (m *memoryModule) Open(*slog.Logger, service.Tunables, *core.Clock) (core.Store, error) {
 	if m.Name == "broken" {
 		return nil, errors.New("the store is broken")
 	}
 	return &flakyStore{Store: memstore.New()}, nil
 }
 
-func (m *memoryModule) Tune(core.Store, core.Tunables) { MemoryTuned.Add(1) }
+func (m *memoryModule) Tune(core.Store, service.Tunables) { MemoryTuned.Add(1) }
 
 type flakyStore struct{ core.Store }
 

@@ -5,21 +5,19 @@ package caddytest
 import (
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	_ "github.com/caddyserver/caddy/v2/modules/standard" // the modules of the configs
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // apiBase is the prefix of the paths of the REST API.
@@ -33,14 +31,14 @@ type Server struct {
 	Admin   string // address of the admin endpoint
 	LogFile string // file of all logs
 
-	service func() (*core.Service, error)
+	service func() (*service.Service, error)
 }
 
 // New returns a server that has not been given a config yet. service returns the running service. The server stops at the
 // end of the test.
-func New(t *testing.T, service func() (*core.Service, error)) *Server {
+func New(t *testing.T, service func() (*service.Service, error)) *Server {
 	t.Helper()
-	s := &Server{T: t, Dir: t.TempDir(), Port: FreePort(t), Admin: "localhost:" + FreePort(t), service: service}
+	s := &Server{T: t, Dir: t.TempDir(), Port: freeport.Take(t), Admin: "localhost:" + freeport.Take(t), service: service}
 	s.LogFile = filepath.Join(s.Dir, "caddy.log")
 	t.Cleanup(func() {
 		MemoryFails.Store(false)
@@ -98,7 +96,7 @@ func (s *Server) Load(text string) error {
 // is stopped may take a connection to its port for a moment after the load.
 func (s *Server) Start(options, site string) {
 	s.T.Helper()
-	s.Port = FreePort(s.T)
+	s.Port = freeport.Take(s.T)
 	if err := s.Load(s.Config(options, site)); err != nil {
 		s.T.Fatal(err)
 	}
@@ -109,7 +107,7 @@ func (s *Server) Start(options, site string) {
 func (s *Server) URL(path string) string { return "http://127.0.0.1:" + s.Port + path }
 
 // Service returns the running service.
-func (s *Server) Service() *core.Service {
+func (s *Server) Service() *service.Service {
 	s.T.Helper()
 	svc, err := s.service()
 	if err != nil {
@@ -225,21 +223,6 @@ func Sample(metrics, labels string) (n int) {
 		}
 	}
 	return n
-}
-
-// FreePort returns an unused port below the ephemeral range, so that no outgoing connection takes it before
-// the server listens.
-func FreePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		port := strconv.Itoa(10_000 + rand.IntN(22_000))
-		if ln, err := net.Listen("tcp", ":"+port); err == nil {
-			ln.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // Adapt returns the JSON of a Caddyfile.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
@@ -13,6 +14,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
+const clockHelp = `
+When the clock of the machine jumps forward by more than 5 minutes, the server
+goes on with the time of before: a wrong clock would end every quota. The jump is
+accepted after a minute on a steady clock. On Redis the clock of Redis must agree.
+
+If the new time is right, clock accept ends the wait.
+`
+
 const storeHelp = `
 After Redis has lost data, every node refuses requests with status 503. The log
 says what was lost. Restore Redis from a backup, or keep what Redis has now. Then
@@ -20,10 +29,41 @@ let all nodes go on. They wait for the command store accept after a restored
 backup, too.
 `
 
+func clockCommand(cmd *cobra.Command) {
+	acceptCommand(cmd, "Uses the clock of the machine at once after it has jumped", runClockAccept)
+}
+
 func storeCommand(cmd *cobra.Command) {
-	const example = "limitkeeper store accept"
+	acceptCommand(cmd, "Lets all nodes go on after Redis has lost data", runStoreAccept)
+}
+
+// acceptCommand adds the only subcommand of the commands clock and store: accept.
+func acceptCommand(cmd *cobra.Command, short string, run func(*adminClient, []string) error) {
+	example := "limitkeeper " + cmd.Name() + " accept"
 	cmd.RunE, cmd.Example = needSubcommand, "  "+example
-	cmd.AddCommand(subcommand("accept", "Lets all nodes go on after Redis has lost data", "", example, runStoreAccept))
+	cmd.AddCommand(subcommand("accept", short, example, run))
+}
+
+// clockView is an accepted jump as the admin API shows it.
+type clockView struct {
+	Clock        time.Time `json:"clock"` // in use from now on
+	AheadSeconds int64     `json:"ahead_seconds"`
+}
+
+func runClockAccept(c *adminClient, _ []string) error {
+	var v clockView
+	if err := c.call(http.MethodPost, "clock/accept", nil, &v); err != nil {
+		return fmt.Errorf("accepting the clock: %w", err)
+	}
+	return c.printf("Accepted %s, which is %s ahead of the time of before.\n", shownTime(&v.Clock), time.Duration(v.AheadSeconds)*time.Second)
+}
+
+func acceptClock(running *caddymodule.OpenStore, _ *http.Request) (any, error) {
+	s, err := running.Clock.Accept()
+	if errors.Is(err, core.ErrClockNotHeld) {
+		return nil, caddy.APIError{HTTPStatus: http.StatusConflict, Err: err}
+	}
+	return clockView{Clock: s.Wall.UTC(), AheadSeconds: int64(s.Ahead() / time.Second)}, err
 }
 
 // acceptedView lists the losses that were accepted: a line for each master.

@@ -7,7 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -21,7 +21,7 @@ func (s *server) accept() (string, error) {
 func TestStoreAccept(t *testing.T) {
 	redis := redistest.Start(t)
 	s := newServer(t)
-	owner := core.NewOwnerSecret()
+	owner := secrets.NewOwnerSecret()
 	options := "store redis " + redis.Addr() + caddytest.AccountOption("acme", owner)
 	s.Start(options, caddytest.Both("respond ok"))
 	ten := s.Tenant("default", 1000)

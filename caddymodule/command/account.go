@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 const accountHelp = `
@@ -34,8 +33,8 @@ func accountCommand(cmd *cobra.Command) {
 	}
 	cmd.Example = "  limitkeeper account create acme\n  limitkeeper account sign-in acme"
 	cmd.AddCommand(
-		subcommand("create NAME", "Creates an account and prints its first owner's key", "NAME", "limitkeeper account create acme", runAccountCreate),
-		subcommand("list", "Lists the accounts", "", "limitkeeper account list", runAccountList),
+		subcommand("create NAME", "Creates an account and prints its first owner's key", "limitkeeper account create acme", runAccountCreate),
+		subcommand("list", "Lists the accounts", "limitkeeper account list", runAccountList),
 		accountSetCommand(),
 		signInCommand(),
 		accountKeyCommand(),
@@ -43,22 +42,22 @@ func accountCommand(cmd *cobra.Command) {
 }
 
 func accountSetCommand() *cobra.Command {
-	cmd := subcommand("set NAME", "Changes the settings of an account", "NAME", "limitkeeper account set acme --key-prefix acme_live_", runAccountSet)
+	cmd := subcommand("set NAME", "Changes the settings of an account", "limitkeeper account set acme --key-prefix acme_live_", runAccountSet)
 	cmd.Flags().String("key-prefix", "", "The prefix of new keys, such as acme_live_; earlier keys keep working. The default is lk_user_")
 	return cmd
 }
 
 func accountKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "key", Short: "Manages the owner's keys of an account", RunE: needSubcommand, Example: "  limitkeeper account key list acme"}
-	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "ACCOUNT", "limitkeeper account key create acme --name deploy", runKeyCreate)
+	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "limitkeeper account key create acme --name deploy", runKeyCreate)
 	create.Flags().String("name", "owner's key", "What the key is for, as lists show it")
-	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "ACCOUNT OKEY", "limitkeeper account key regenerate acme okey_8hw3nQ5vd2tcX6mbK4rJ --grace 1h", runKeyRegenerate)
+	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "limitkeeper account key regenerate acme okey_8hw3nQ5vd2tcX6mbK4rJ --grace 1h", runKeyRegenerate)
 	regenerate.Flags().String("grace", graceKeep, "How long the old key works on, as in 1h: keep for until it is revoked, 0 to stop it now")
 	cmd.AddCommand(
 		create,
 		regenerate,
-		subcommand("list ACCOUNT", "Lists the owner's keys of an account, revoked ones too", "ACCOUNT", "limitkeeper account key list acme", runKeyList),
-		subcommand("revoke ACCOUNT ID", "Revokes an owner's key: the next request with it is refused", "ACCOUNT OKEY", "limitkeeper account key revoke acme okey_8hw3nQ5vd2tcX6mbK4rJ", runKeyRevoke),
+		subcommand("list ACCOUNT", "Lists the owner's keys of an account, revoked ones too", "limitkeeper account key list acme", runKeyList),
+		subcommand("revoke ACCOUNT ID", "Revokes an owner's key: the next request with it is refused", "limitkeeper account key revoke acme okey_8hw3nQ5vd2tcX6mbK4rJ", runKeyRevoke),
 	)
 	return cmd
 }
@@ -92,8 +91,7 @@ func runAccountSet(c *adminClient, args []string) error {
 		return errors.New("nothing to set: name a prefix of new keys with --key-prefix, such as acme_live_")
 	}
 	var a accountView
-	path := "accounts?" + url.Values{"account": {args[0]}}.Encode()
-	if err := c.call(http.MethodPatch, path, map[string]string{"key_prefix": prefix}, &a); err != nil {
+	if err := c.call(http.MethodPatch, accountPath("accounts", args[0], ""), map[string]string{"key_prefix": prefix}, &a); err != nil {
 		return fmt.Errorf("changing account %q: %w", args[0], err)
 	}
 	return c.printf("New keys of account %s begin with %s. Earlier keys keep working.\n", printable(a.Name), a.KeyPrefix)
@@ -101,7 +99,7 @@ func runAccountSet(c *adminClient, args []string) error {
 
 func runKeyCreate(c *adminClient, args []string) error {
 	var k ownerKeyView
-	if err := c.call(http.MethodPost, keysPath(args[0], ""), map[string]string{"name": c.flags.String("name")}, &k); err != nil {
+	if err := c.call(http.MethodPost, accountPath("keys", args[0], ""), map[string]string{"name": c.flags.String("name")}, &k); err != nil {
 		return fmt.Errorf("creating a key of account %q: %w", args[0], err)
 	}
 	return c.printf("Owner key %s (%s)\nThe key is shown this once.\n", k.Key, k.ID)
@@ -109,7 +107,7 @@ func runKeyCreate(c *adminClient, args []string) error {
 
 func runKeyList(c *adminClient, args []string) error {
 	var ks []ownerKeyView
-	if err := c.call(http.MethodGet, keysPath(args[0], ""), nil, &ks); err != nil {
+	if err := c.call(http.MethodGet, accountPath("keys", args[0], ""), nil, &ks); err != nil {
 		return fmt.Errorf("listing the keys of account %q: %w", args[0], err)
 	}
 	rows := [][]string{{"ID", "NAME", "KEY", "CREATED", "LAST USED", "WORKS UNTIL"}}
@@ -125,7 +123,7 @@ func runKeyList(c *adminClient, args []string) error {
 
 func runKeyRevoke(c *adminClient, args []string) error {
 	var k ownerKeyView
-	if err := c.call(http.MethodDelete, keysPath(args[0], args[1]), nil, &k); err != nil {
+	if err := c.call(http.MethodDelete, accountPath("keys", args[0], args[1]), nil, &k); err != nil {
 		return fmt.Errorf("revoking key %s of account %q: %w", args[1], args[0], err)
 	}
 	return c.printf("Revoked %s (%s)\n", k.ID, k.Hint)
@@ -147,20 +145,15 @@ func runKeyRegenerate(c *adminClient, args []string) error {
 		}
 	}
 	var k ownerKeyView
-	path := "regenerate" + strings.TrimPrefix(keysPath(args[0], args[1]), "keys")
-	if err := c.call(http.MethodPost, path, body, &k); err != nil {
+	if err := c.call(http.MethodPost, accountPath("regenerate", args[0], args[1]), body, &k); err != nil {
 		return fmt.Errorf("regenerating key %s of account %q: %w", args[1], args[0], err)
 	}
 	return c.printf("Owner key %s (%s)\nThe key is shown this once. The old one, %s, %s.\n", k.Key, k.ID, args[1], says)
 }
 
-// keysPath returns the path of the key with an id, or of all keys of an account when id is "".
-func keysPath(account, id string) string {
-	q := url.Values{"account": {account}}
-	if id != "" {
-		q.Set("id", id)
-	}
-	return "keys?" + q.Encode()
+// accountPath returns the path of an operation on an account, or on the key or user with an id in it.
+func accountPath(path, account, id string) string {
+	return path + "?" + url.Values{"account": {account}, "id": {id}}.Encode()
 }
 
 // accountView is an account as the admin API and the commands show it.
@@ -197,80 +190,77 @@ func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
 }
 
 func listAccounts(o *caddymodule.OpenStore, r *http.Request) (any, error) {
-	return viewAll(viewAccount, func(p core.Page) ([]*core.Account, int, error) {
+	return viewAll(r.Context(), viewAccount, func(p core.Page) ([]*core.Account, int, error) {
 		return o.Service.Accounts(r.Context(), p)
 	})
 }
 
 func createAccount(o *caddymodule.OpenStore, r *http.Request) (any, error) {
-	name, err := nameIn(r)
+	body, err := bodyOf[nameBody](r, `{"name": …}`)
 	if err != nil {
 		return nil, err
 	}
-	a, _, secret, err := o.Service.CreateAccount(r.Context(), name)
+	a, _, secret, err := o.Service.CreateAccount(r.Context(), body.Name)
 	if err != nil {
 		return nil, err
 	}
 	return accountView{ID: a.ID, Name: a.Name, Key: secret}, nil
 }
 
-func updateAccount(s *core.Service, r *http.Request, account string) (any, error) {
-	var body struct {
+func updateAccount(s *service.Service, r *http.Request, account string) (any, error) {
+	body, err := bodyOf[struct {
 		KeyPrefix *string `json:"key_prefix"`
-	}
-	if err := readBody(r, &body, `{"key_prefix": …}`); err != nil {
-		return nil, err
-	}
-	a, err := s.UpdateAccount(r.Context(), account, core.AccountPatch{KeyPrefix: body.KeyPrefix})
+	}](r, `{"key_prefix": …}`)
 	if err != nil {
 		return nil, err
 	}
-	return viewAccount(a), nil
+	return answer(viewAccount)(s.UpdateAccount(r.Context(), account, core.AccountPatch{KeyPrefix: body.KeyPrefix}))
 }
 
-func listOwnerKeys(s *core.Service, r *http.Request, account string) (any, error) {
-	return viewAll(viewOwnerKey, func(p core.Page) ([]*core.OwnerKey, int, error) {
+func listOwnerKeys(s *service.Service, r *http.Request, account string) (any, error) {
+	return viewAll(r.Context(), viewOwnerKey, func(p core.Page) ([]*core.OwnerKey, int, error) {
 		return s.OwnerKeys(r.Context(), account, p)
 	})
 }
 
-func createOwnerKey(s *core.Service, r *http.Request, account string) (any, error) {
-	name, err := nameIn(r)
+func createOwnerKey(s *service.Service, r *http.Request, account string) (any, error) {
+	body, err := bodyOf[nameBody](r, `{"name": …}`)
 	if err != nil {
 		return nil, err
 	}
-	k, secret, err := s.CreateOwnerKey(r.Context(), account, name)
-	if err != nil {
-		return nil, err
-	}
-	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
+	return newKey(s.CreateOwnerKey(r.Context(), account, body.Name))
 }
 
-func revokeOwnerKey(s *core.Service, r *http.Request, account string) (any, error) {
-	k, err := s.RevokeOwnerKey(r.Context(), account, r.URL.Query().Get("id"))
-	if err != nil {
-		return nil, err
-	}
-	return viewOwnerKey(k), nil
+func revokeOwnerKey(s *service.Service, r *http.Request, account string) (any, error) {
+	return answer(viewOwnerKey)(s.RevokeOwnerKey(r.Context(), account, r.URL.Query().Get("id")))
 }
 
 // regenerateOwnerKey creates a key that replaces another. The old key works for grace_seconds
 // more, or until it is revoked when the body has no grace_seconds.
-func regenerateOwnerKey(s *core.Service, r *http.Request, account string) (any, error) {
-	var body struct {
+func regenerateOwnerKey(s *service.Service, r *http.Request, account string) (any, error) {
+	body, err := bodyOf[struct {
 		GraceSeconds *int64 `json:"grace_seconds"`
-	}
-	if err := readBody(r, &body, `{"grace_seconds": …}`); err != nil {
+	}](r, `{"grace_seconds": …}`)
+	if err != nil {
 		return nil, err
 	}
 	grace := time.Duration(-1)
 	if s := body.GraceSeconds; s != nil {
 		if *s < 0 {
-			return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: errors.New("grace_seconds must not be negative")}
+			return nil, badRequest(errors.New("grace_seconds must not be negative"))
 		}
-		grace = time.Duration(min(*s, int64(core.MaxOwnerGrace/time.Second)+1)) * time.Second // one second over the maximum: core refuses it, and the conversion cannot overflow
+		grace = time.Duration(min(*s, int64(service.MaxOwnerGrace/time.Second)+1)) * time.Second // one second over the maximum: core refuses it, and the conversion cannot overflow
 	}
-	k, secret, err := s.RegenerateOwnerKey(r.Context(), account, r.URL.Query().Get("id"), grace)
+	return newKey(s.RegenerateOwnerKey(r.Context(), account, r.URL.Query().Get("id"), grace))
+}
+
+// nameBody is the body of a request that creates an account or an owner's key.
+type nameBody struct {
+	Name string `json:"name"`
+}
+
+// newKey returns the answer with the value of a new owner's key.
+func newKey(k *core.OwnerKey, secret string, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}

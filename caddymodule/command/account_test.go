@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // command runs a subcommand of account against the server.
@@ -63,7 +64,7 @@ func TestAccountCommands(t *testing.T) {
 
 	out = run("key", "create", "Acme / Söhne", "--name", "laptop", "--json")
 	var key ownerKeyView
-	if err := json.Unmarshal([]byte(out), &key); err != nil || !core.WellFormedOwnerSecret(key.Key) || key.Name != "laptop" {
+	if err := json.Unmarshal([]byte(out), &key); err != nil || !secrets.WellFormedOwnerSecret(key.Key) || key.Name != "laptop" {
 		t.Fatalf("got %q (%v)", out, err)
 	}
 	if got := status(key.Key); got != 200 {
@@ -116,7 +117,7 @@ func TestAccountCommandErrors(t *testing.T) {
 		{"too many arguments", []string{"list", "x"}, "wrong number of arguments; usage: limitkeeper account list"},
 		{"no such command", []string{"frob"}, `unknown command "frob"`},
 		{"no such key command", []string{"key", "frob"}, `unknown command "frob"`},
-		{"no server", []string{"list", "--address", "localhost:" + caddytest.FreePort(t)}, "no server answers at the admin endpoint localhost:"},
+		{"no server", []string{"list", "--address", "localhost:" + freeport.Take(t)}, "no server answers at the admin endpoint localhost:"},
 		{"no such config", []string{"list", "--config", "/does/not/exist"}, "finding the admin endpoint"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

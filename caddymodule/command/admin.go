@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 func init() { caddy.RegisterModule(new(AdminAPI)) }
@@ -21,27 +24,8 @@ func init() { caddy.RegisterModule(new(AdminAPI)) }
 // adminBase is the prefix of the paths of the admin API.
 const adminBase = "/limitkeeper/"
 
-// maxAdminBody bounds a request body on the admin endpoint. A file to apply may be larger, see [apply.MaxSize].
-const maxAdminBody = 64 << 10
-
 // AdminAPI manages accounts and their resources, owner's keys, usage, the clock and the store on Caddy's admin endpoint,
-// for the commands:
-//
-//	GET    /limitkeeper/accounts                list the accounts
-//	POST   /limitkeeper/accounts                create one: {"name"}
-//	PATCH  /limitkeeper/accounts?account=NAME   change one: {"key_prefix"}
-//	GET    /limitkeeper/keys?account=NAME       list the owner's keys of an account
-//	POST   /limitkeeper/keys?account=NAME       create one: {"name"}
-//	DELETE /limitkeeper/keys?account=NAME&id=ID revoke one
-//	POST   /limitkeeper/regenerate?account=NAME&id=ID replace one: {"grace_seconds"}
-//	POST   /limitkeeper/sign-in?account=NAME    create a sign-in link
-//	POST   /limitkeeper/usage?account=NAME&id=ID adjust the usage of a key or user
-//	GET    /limitkeeper/export?account=NAME     an archive of one account, or of all
-//	POST   /limitkeeper/import                  check an archive; with ?sha256=… of the check, write the archive
-//	POST   /limitkeeper/apply?account=NAME&dry_run=BOOL&prune=BOOL apply a file
-//	POST   /limitkeeper/import-keys?account=NAME&dry_run=BOOL import keys from CSV
-//	POST   /limitkeeper/clock/accept            accept a clock jump
-//	POST   /limitkeeper/store/accept            accept that Redis lost data
+// for the commands. Its routes are below /limitkeeper/.
 //
 // The admin endpoint already controls the whole server, so these routes need no credential of
 // their own.
@@ -52,16 +36,49 @@ func (*AdminAPI) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "admin.api.limitkeeper", New: func() caddy.Module { return new(AdminAPI) }}
 }
 
+// adminRoutes maps method and path to the operation.
+var adminRoutes = map[string]adminHandler{
+	"GET accounts":           listAccounts,
+	"POST accounts":          createAccount,                 // {"name"}
+	"PATCH accounts":         ofAccount(updateAccount),      // ?account=NAME {"key_prefix"}
+	"GET keys":               ofAccount(listOwnerKeys),      // ?account=NAME
+	"POST keys":              ofAccount(createOwnerKey),     // ?account=NAME {"name"}
+	"DELETE keys":            ofAccount(revokeOwnerKey),     // ?account=NAME&id=ID
+	"POST regenerate":        ofAccount(regenerateOwnerKey), // ?account=NAME&id=ID {"grace_seconds"}
+	"POST sign-in":           makeSignInLink,                // ?account=NAME&origin=ORIGIN
+	"POST usage":             ofAccount(adjustUsage),        // ?account=NAME&id=ID, of a key or user
+	"GET export":             exportArchive,                 // ?account=NAME&history=BOOL, of all accounts without a name
+	"POST " + importPath:     importArchive,                 // checks; with ?sha256=… of the check it writes
+	"POST " + applyPath:      applyFile,                     // ?account=NAME&dry_run=BOOL&prune=BOOL
+	"POST " + importKeysPath: importKeys,                    // ?account=NAME&dry_run=BOOL
+	"POST clock/accept":      acceptClock,
+	"POST store/accept":      acceptLoss,
+}
+
 // Routes implements [caddy.AdminRouter].
-func (a *AdminAPI) Routes() []caddy.AdminRoute {
-	return []caddy.AdminRoute{{Pattern: adminBase, Handler: caddy.AdminHandlerFunc(a.serve)}}
+func (a *AdminAPI) Routes() (routes []caddy.AdminRoute) {
+	for route, handle := range adminRoutes {
+		method, path, _ := strings.Cut(route, " ")
+		routes = append(routes, caddy.AdminRoute{Pattern: method + " " + adminBase + path, Handler: handle})
+	}
+	return append(routes, caddy.AdminRoute{Pattern: adminBase, Handler: adminHandler(noOperation)})
+}
+
+// noOperation answers any other method or path.
+func noOperation(_ *caddymodule.OpenStore, r *http.Request) (any, error) {
+	for route := range adminRoutes {
+		if _, path, _ := strings.Cut(route, " "); r.URL.Path == adminBase+path {
+			return nil, caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method %s is not allowed", r.Method)}
+		}
+	}
+	return nil, caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf("there is no operation %s", r.URL.Path)}
 }
 
 // adminHandler runs an operation on the store of the running config. It returns the answer to encode as JSON, or a [stream].
 type adminHandler func(running *caddymodule.OpenStore, r *http.Request) (any, error)
 
 // ofAccount returns the handler of an operation on the account that the query names. do gets the id of the account.
-func ofAccount(do func(s *core.Service, r *http.Request, account string) (any, error)) adminHandler {
+func ofAccount(do func(s *service.Service, r *http.Request, account string) (any, error)) adminHandler {
 	return func(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 		a, err := running.Service.AccountByName(r.Context(), r.URL.Query().Get("account"))
 		if err != nil {
@@ -74,34 +91,14 @@ func ofAccount(do func(s *core.Service, r *http.Request, account string) (any, e
 // stream writes the body of an answer.
 type stream func(w io.Writer) error
 
-// adminRoutes maps path and method to the operation.
-var adminRoutes = map[string]map[string]adminHandler{
-	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount, http.MethodPatch: ofAccount(updateAccount)},
-	"keys": {http.MethodGet: ofAccount(listOwnerKeys), http.MethodPost: ofAccount(createOwnerKey),
-		http.MethodDelete: ofAccount(revokeOwnerKey)},
-
-	"regenerate": {http.MethodPost: ofAccount(regenerateOwnerKey)},
-	"sign-in":    {http.MethodPost: makeSignInLink},
-	"usage":      {http.MethodPost: ofAccount(adjustUsage)},
-	"export":     {http.MethodGet: exportArchive},
-	importPath:   {http.MethodPost: importArchive},
-	applyPath:    {http.MethodPost: applyFile},
-
-	importKeysPath: {http.MethodPost: importKeys},
-
-	"clock/accept": {http.MethodPost: acceptClock},
-	"store/accept": {http.MethodPost: acceptLoss},
-}
-
-// serve runs the operation of a request and writes its result as JSON.
-func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
-	handle, err := adminRoute(r)
-	if err != nil {
-		return err
-	}
+// ServeHTTP implements [caddy.AdminHandler].
+func (handle adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	running, err := caddymodule.RunningStore()
 	if err != nil {
 		return adminError(err)
+	}
+	if r.Method == http.MethodHead { // net/http routes it as GET
+		handle = noOperation
 	}
 	r.Body = bounded(w, r)
 	answer, err := handle(running, r)
@@ -117,38 +114,13 @@ func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(answer)
 }
 
-// bounded returns the body of a request, bounded by the most bytes that its route takes.
+// bounded returns the body of a request with at most [apply.MaxSize] bytes. A file to import has any size, and is read line by line.
 func bounded(w http.ResponseWriter, r *http.Request) io.ReadCloser {
-	switch r.URL.Path {
-	case adminBase + importPath, adminBase + importKeysPath: // a file has any size, and is read line by line
+	if path := strings.TrimPrefix(r.URL.Path, adminBase); path == importPath || path == importKeysPath {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return r.Body
-	case adminBase + applyPath:
-		return http.MaxBytesReader(w, r.Body, apply.MaxSize)
 	}
-	return http.MaxBytesReader(w, r.Body, maxAdminBody)
-}
-
-// adminRoute returns the operation for the path and method of a request.
-func adminRoute(r *http.Request) (adminHandler, error) {
-	methods, ok := adminRoutes[strings.TrimPrefix(r.URL.Path, adminBase)]
-	if !ok {
-		return nil, caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf("no such path: %s", r.URL.Path)}
-	}
-	handle, ok := methods[r.Method]
-	if !ok {
-		return nil, caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method %s is not allowed", r.Method)}
-	}
-	return handle, nil
-}
-
-// runningService returns the service of the running config.
-func runningService() (*core.Service, error) {
-	running, err := caddymodule.RunningStore()
-	if err != nil {
-		return nil, adminError(err)
-	}
-	return running.Service, nil
+	return http.MaxBytesReader(w, r.Body, apply.MaxSize)
 }
 
 // adminError adds the HTTP status to an error of core.
@@ -171,7 +143,7 @@ func adminError(err error) error {
 		text = e.Detail
 	}
 	if _, cause, ok := strings.Cut(err.Error(), core.ErrUnavailable.Error()+": "); ok {
-		text = core.MaskSecrets(cause) // for the operator, who may read the log too
+		text = secrets.MaskSecrets(cause) // for the operator, who may read the log too
 	}
 	return caddy.APIError{HTTPStatus: status, Err: errors.New(text)}
 }
@@ -184,38 +156,32 @@ func badRequest(err error) error {
 	return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
 }
 
-// nameIn returns the member "name" of a request body.
-func nameIn(r *http.Request) (string, error) {
-	var body struct {
-		Name string `json:"name"`
+// bodyOf decodes the body of a request. An empty body is the zero value.
+func bodyOf[B any](r *http.Request, want string) (body B, err error) {
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) {
+		return body, badRequest(fmt.Errorf("body: want %s: %w", want, err))
 	}
-	err := readBody(r, &body, `{"name": …}`)
-	return body.Name, err
+	return body, nil
 }
 
-// readBody decodes a request body into v. An empty body leaves v unchanged.
-func readBody(r *http.Request, v any, want string) error {
-	if err := json.NewDecoder(r.Body).Decode(v); err != nil && !errors.Is(err, io.EOF) {
-		return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("body: want %s: %w", want, err)}
-	}
-	return nil
-}
-
-// viewAll returns the views of the items on all pages, never nil.
-func viewAll[T, V any](view func(T) V, list func(core.Page) ([]T, int, error)) ([]V, error) {
-	views := []V{}
-	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
-		items, _, err := list(p)
+// answer returns the answer with the view of a result.
+func answer[T, V any](view func(T) V) func(T, error) (any, error) {
+	return func(result T, err error) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range items {
-			views = append(views, view(v))
-		}
-		if len(items) < p.Size {
-			return views, nil
-		}
+		return view(result), nil
 	}
+}
+
+// viewAll returns the views of the items on all pages, never nil.
+func viewAll[T, V any](ctx context.Context, view func(T) V, list func(core.Page) ([]T, int, error)) ([]V, error) {
+	views := []V{}
+	err := core.Each(ctx, core.ReadSize, list, func(item T) error {
+		views = append(views, view(item))
+		return nil
+	})
+	return views, err
 }
 
 // Interface guards.

@@ -3,16 +3,14 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -21,6 +19,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 const applyHelp = `
@@ -32,15 +32,8 @@ Plans, users and keys that are not in the file stay as they are; --prune deletes
 them. New keys without key_sha256 get a value, which is printed once.
 
 The exit status is 0, or 1 after an error. With --dry-run it is 2 if there are
-changes.
-
-The command talks to a running server over Caddy's admin endpoint, as the command
-reload does. For a store that no server uses, name it with --store:
-	badger:<dir>                    the embedded store in a directory; the store of
-	                                protect is in limitkeeper, in the directory of --data
-	redis:<address>[,<address>…]    Redis or Valkey without a password; servers may run
-	config:<file>                   the store of a Caddyfile or JSON config
-`
+changes. With --store redis:…, servers may run.
+` + archiveHelp
 
 // applyPath is the path of the operation on the admin endpoint.
 const applyPath = "apply"
@@ -51,17 +44,26 @@ const exitChanges = 2
 func applyCommand(cmd *cobra.Command) {
 	cmd.Example = `  limitkeeper apply limits.yaml --dry-run
   limitkeeper apply limits.yaml`
-	addAdminFlags(cmd)
+	archiveFlags(cmd, true)
 	flags := cmd.Flags()
 	flags.String("account", "", "The account, if the file does not name it; of several accounts, the only one to change")
 	flags.Bool("dry-run", false, "Print the changes and store nothing")
 	flags.Bool("prune", false, "Delete the plans, users and keys that are not in the file")
-	flags.String("store", "", "A store that no server uses, instead of a running server")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
 		}
-		changes, err := runApply(cmd, args[0])
+		return nil
+	}
+	var data []byte
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) { // Ctrl-C still ends a read of the terminal
+		if data, err = readFile(cmd.InOrStdin(), args[0]); err != nil {
+			return fmt.Errorf("applying %s: %w", args[0], err)
+		}
+		return nil
+	}
+	withSignals(cmd, func(ctx caddy.Context, t *transfer, args []string) error {
+		changes, err := t.apply(ctx, data)
 		if err != nil {
 			return fmt.Errorf("applying %s: %w", args[0], err)
 		}
@@ -70,30 +72,26 @@ func applyCommand(cmd *cobra.Command) {
 		}
 		cmd.SilenceErrors = true // the exit status is the message
 		return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return exitChanges, nil })(cmd, nil)
-	}
+	})
 }
 
-// runApply applies a file, and reports whether a dry run has found changes.
-func runApply(cmd *cobra.Command, file string) (changes bool, err error) {
-	if err := checkAccount(cmd); err != nil {
-		return false, err
-	}
-	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	o := apply.Options{Account: flags.String("account"), DryRun: flags.Bool("dry-run"), Prune: flags.Bool("prune")}
-	data, err := readFile(cmd.InOrStdin(), file)
-	if err != nil {
-		return false, err
-	}
-	r, err := &apply.Result{}, error(nil)
-	if store := flags.String("store"); store != "" {
-		r, err = applyToStore(cmd, store, data, o)
+// apply applies a file, and reports whether a dry run has found changes.
+func (t *transfer) apply(ctx caddy.Context, data []byte) (changes bool, err error) {
+	o := apply.Options{Account: t.flags.String("account"), DryRun: t.flags.Bool("dry-run"), Prune: t.flags.Bool("prune")}
+	r := &apply.Result{}
+	if store := t.flags.String("store"); store != "" {
+		err = t.useService(ctx, store, func(s *service.Service, _ core.Importer) error {
+			r, err = applyData(ctx, s, data, o) // not nil when something was stored
+			return err
+		})
 	} else {
-		err = applyToServer(cmd, data, o, r)
+		q := url.Values{"account": {o.Account}, "dry_run": {strconv.FormatBool(o.DryRun)}, "prune": {strconv.FormatBool(o.Prune)}}
+		err = t.fetch(http.MethodPost, adminBase+applyPath+"?"+q.Encode(), bytes.NewReader(data), r)
 	}
 	if r == nil || err != nil && r.Accounts == nil {
 		return false, err
 	}
-	if err := errors.Join(printResult(cmd.OutOrStdout(), r, flags.Bool("json")), err); err != nil {
+	if err := errors.Join(t.print(r, applyReport(r)), err); err != nil {
 		return false, err
 	}
 	if r.Error != "" {
@@ -120,17 +118,6 @@ func readFile(stdin io.Reader, file string) ([]byte, error) {
 	return data, err
 }
 
-// applyToServer applies a file over the admin endpoint.
-func applyToServer(cmd *cobra.Command, data []byte, o apply.Options, r *apply.Result) error {
-	c, err := newAdminClient(cmd)
-	if err != nil {
-		return err
-	}
-	c.json = false // printResult prints the answer
-	q := url.Values{"account": {o.Account}, "dry_run": {strconv.FormatBool(o.DryRun)}, "prune": {strconv.FormatBool(o.Prune)}}
-	return c.call(http.MethodPost, applyPath+"?"+q.Encode(), bytes.NewReader(data), r)
-}
-
 // applyFile applies the file in the body.
 func applyFile(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	data, err := io.ReadAll(r.Body)
@@ -142,18 +129,18 @@ func applyFile(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	for name, to := range map[string]*bool{"dry_run": &o.DryRun, "prune": &o.Prune} {
 		if text := q.Get(name); text != "" {
 			if *to, err = strconv.ParseBool(text); err != nil {
-				return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("%s: want true or false, got %q", name, core.MaskSecrets(text))}
+				return nil, badRequest(fmt.Errorf("%s: want true or false, got %q", name, secrets.MaskSecrets(text)))
 			}
 		}
 	}
 	result, err := applyData(r.Context(), running.Service, data, o)
 	if _, wrong := errors.AsType[*apply.Problems](err); wrong {
-		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+		return nil, badRequest(err)
 	}
 	return result, err
 }
 
-func applyData(ctx context.Context, s *core.Service, data []byte, o apply.Options) (*apply.Result, error) {
+func applyData(ctx context.Context, s *service.Service, data []byte, o apply.Options) (*apply.Result, error) {
 	f, err := apply.Parse(data)
 	if err != nil {
 		return nil, err
@@ -161,32 +148,9 @@ func applyData(ctx context.Context, s *core.Service, data []byte, o apply.Option
 	return apply.Run(ctx, s, f, o)
 }
 
-// applyToStore applies a file to a store that no server uses. The result is not nil when something was stored.
-func applyToStore(cmd *cobra.Command, store string, data []byte, o apply.Options) (r *apply.Result, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	caddyCtx, done := caddy.NewContext(caddy.Context{Context: ctx})
-	defer done()
-	n, err := loadNamed(caddyCtx, "--store", store, flags.String("adapter"), true)
-	if err != nil {
-		return nil, err
-	}
-	err = n.use(cmd, n.tunables, func(s core.Store) error {
-		service := core.NewService(s, core.Config{})
-		service.Tune(n.tunables) // the caps of an account
-		r, err = applyData(ctx, service, data, o)
-		return err
-	})
-	return r, err
-}
-
-// printResult prints the changes, and the values of the new keys.
-func printResult(out io.Writer, r *apply.Result, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(out).Encode(r)
-	}
-	var b bytes.Buffer
+// applyReport describes the changes, with the values of the new keys.
+func applyReport(r *apply.Result) string {
+	var b strings.Builder
 	made := 0
 	for _, a := range r.Accounts {
 		if len(r.Accounts) > 1 {
@@ -211,6 +175,5 @@ func printResult(out io.Writer, r *apply.Result, asJSON bool) error {
 	if made > 0 {
 		fmt.Fprintln(&b, "The values of new keys are shown this once.")
 	}
-	_, err := out.Write(b.Bytes())
-	return err
+	return b.String()
 }

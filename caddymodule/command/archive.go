@@ -9,17 +9,18 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
 
@@ -36,14 +37,13 @@ as the command reload does. With --store it opens a store that no server uses:
 
 // archiveFlags adds the flags that the commands for archives share. With admin the command speaks to a server unless --store names a store.
 func archiveFlags(cmd *cobra.Command, admin bool) {
-	flags := cmd.Flags()
 	if admin {
-		flags.String("address", "", "The address of the admin endpoint, if it is not the default")
-		flags.StringP("config", "c", "", "A configuration file to take the address of the admin endpoint from")
-		flags.String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
+		addAdminFlags(cmd)
+		cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
+		return
 	}
-	flags.StringP("adapter", "a", "", "The config adapter of a configuration file that is neither a Caddyfile nor JSON")
-	flags.Bool("json", false, "Print the summary as JSON")
+	cmd.Flags().StringP("adapter", "a", "", "The config adapter of a configuration file that is neither a Caddyfile nor JSON")
+	cmd.Flags().Bool("json", false, "Print the summary as JSON")
 }
 
 // oneFile returns the check of a command whose only argument is a file.
@@ -66,8 +66,7 @@ func withSignals(cmd *cobra.Command, run func(ctx caddy.Context, t *transfer, ar
 		defer stop()
 		ctx, done := caddy.NewContext(caddy.Context{Context: signaled})
 		defer done()
-		flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-		t := &transfer{cmd: cmd, flags: flags, json: flags.Bool("json"), progress: newProgressLine(cmd.ErrOrStderr())}
+		t := &transfer{adminClient: newAdminClient(ctx, cmd), cmd: cmd, progress: newProgressLine(cmd.ErrOrStderr())}
 		err := run(ctx, t, args)
 		t.progress.end()
 		if err != nil && ctx.Err() != nil {
@@ -79,9 +78,8 @@ func withSignals(cmd *cobra.Command, run func(ctx caddy.Context, t *transfer, ar
 
 // transfer is one run of a command for archives.
 type transfer struct {
+	*adminClient
 	cmd      *cobra.Command
-	flags    caddycmd.Flags
-	json     bool
 	progress *progressLine
 }
 
@@ -92,7 +90,7 @@ func (t *transfer) named(ctx caddy.Context, flag, value string, exists bool) (*n
 
 // use opens a store that can be exported and imported, see [namedStore.use].
 func (t *transfer) use(n *namedStore, fn func(core.Importer) error) error {
-	return n.use(t.cmd, core.DefaultTunables(), func(s core.Store) error {
+	return n.use(t.cmd, func(s core.Store) error {
 		im, err := importerOf(s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.flag, err)
@@ -101,13 +99,17 @@ func (t *transfer) use(n *namedStore, fn func(core.Importer) error) error {
 	})
 }
 
-// useStore is use for the store of --store, which must exist.
-func (t *transfer) useStore(ctx caddy.Context, store string, fn func(core.Importer) error) error {
+// useService is use for the store of --store, which must exist, with a service that has the caps of the config.
+func (t *transfer) useService(ctx caddy.Context, store string, fn func(*service.Service, core.Importer) error) error {
 	n, err := t.named(ctx, "--store", store, true)
 	if err != nil {
 		return err
 	}
-	return t.use(n, fn)
+	return t.use(n, func(im core.Importer) error {
+		s := service.New(im, service.Config{})
+		s.Tune(n.tunables)
+		return fn(s, im)
+	})
 }
 
 // importerOf returns a store as one that can be exported and imported.
@@ -121,36 +123,35 @@ func importerOf(s core.Store) (core.Importer, error) {
 
 // archiveQuery returns the query of a request for an export or import.
 func archiveQuery(account string, noHistory bool) url.Values {
-	q := url.Values{}
-	if account != "" {
-		q.Set("account", account)
-	}
-	if noHistory {
-		q.Set("history", "false")
-	}
-	return q
+	return url.Values{"account": {account}, "history": {strconv.FormatBool(!noHistory)}}
 }
 
 // summary prints the numbers of records.
 func (t *transfer) summary(done string, r archive.Report) error {
-	t.progress.end()
-	out := t.cmd.OutOrStdout()
-	if t.json {
-		return json.NewEncoder(out).Encode(r)
-	}
-	fmt.Fprintf(out, "%s:\n", done)
+	text := &strings.Builder{}
+	fmt.Fprintf(text, "%s:\n", done)
 	if r.Unchanged {
-		_, err := fmt.Fprintln(out, strings.Join(r.Accounts, ", "))
-		return err
+		fmt.Fprintln(text, strings.Join(r.Accounts, ", "))
+		return t.print(r, text.String())
 	}
 	for _, kind := range archive.Kinds() {
 		n := humanize.Comma(r.Records[kind])
 		if kept := r.Events; kind == archive.KindEvent && kept < r.Records[kind] && kept > 0 {
 			n = fmt.Sprintf("%s of %s: the store keeps the newest", humanize.Comma(kept), n)
 		}
-		fmt.Fprintf(out, "%-12s %s\n", recordNames[kind], n)
+		fmt.Fprintf(text, "%-12s %s\n", recordNames[kind], n)
 	}
-	return nil
+	return t.print(r, text.String())
+}
+
+// print prints the result of a command, as JSON with --json, else as text.
+func (t *transfer) print(result any, text string) error {
+	t.progress.end()
+	if t.json {
+		return json.NewEncoder(t.out).Encode(result)
+	}
+	_, err := io.WriteString(t.out, text)
+	return err
 }
 
 // recordNames has the names of records for people.

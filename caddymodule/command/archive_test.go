@@ -17,8 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
@@ -59,7 +60,7 @@ func usedStore(t *testing.T, users int) (dir string) {
 	dir = filepath.Join(t.TempDir(), "store")
 	s := openBadger(t, dir)
 	account := &core.Account{ID: "acct_1", Name: "acme", CreatedAt: time.Now()}
-	if err := s.CreateAccount(t.Context(), account, &core.OwnerKey{ID: "okey_1", AccountID: "acct_1", Name: "default", Hint: "lk_…wxyz", Digest: core.DigestOf("owner"), CreatedAt: time.Now()}); err != nil {
+	if err := s.CreateAccount(t.Context(), account, &core.OwnerKey{ID: "okey_1", AccountID: "acct_1", Name: "default", Hint: "lk_…wxyz", Digest: secrets.DigestOf("owner"), CreatedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	_, keys := storetest.Fill(t, s, "acct_1", users)
@@ -141,9 +142,9 @@ func TestMigrateConfig(t *testing.T) {
 	if out, errs, err := runMigrate("--from", caddyfile, "--to", config); err != nil || !strings.Contains(out, "users        9\n") {
 		t.Errorf("migrate: got %q, %v, want 9 users\n%s", out, err, errs)
 	}
-	spec, err := parseStoreSpec(caddyfile, "")
-	if err != nil || spec.retention != 90*24*time.Hour {
-		t.Errorf("retention: got %v, %v, want that of the config", spec.retention, err)
+	app, err := namedApp(caddyfile, "")
+	if err != nil || time.Duration(app.HistoryRetention) != 90*24*time.Hour {
+		t.Errorf("retention: got %+v, %v, want that of the config", app, err)
 	}
 	unknown := write("unknown.json", `{"apps": {"limitkeeper": {"store": {"module": "etcd"}}}}`)
 	if _, _, err := runMigrate("--from", unknown, "--to", config); err == nil || !strings.Contains(err.Error(), `--from: there is no store "etcd" in this build`) {
@@ -187,7 +188,7 @@ func TestMigrateErrors(t *testing.T) {
 		{"a store without accounts", "badger:" + nobody, "badger:" + to, nil, "--from: the store has no accounts"},
 		{"a store with an account", "badger:" + usedStore(t, 3), "badger:" + from, nil, "the store is not empty: it has the account \"acme\""},
 		{"an address without a port", "badger:" + from, "redis:localhost", nil, "--to: "},
-		{"no server", "badger:" + from, "redis:127.0.0.1:" + caddytest.FreePort(t), nil, "--to: redis at 127.0.0.1:"},
+		{"no server", "badger:" + from, "redis:127.0.0.1:" + freeport.Take(t), nil, "--to: redis at 127.0.0.1:"},
 		{"no config", "config:/does/not/exist.json", "badger:" + to, nil, "--from: "},
 		{"a wrong duration", "badger:" + from, "badger:" + to, []string{"--history-retention", "long"}, `--history-retention: want a duration like 30d, got "long"`},
 		{"an argument", "badger:" + from, "badger:" + to, []string{"more"}, `unknown command "more"`},
@@ -235,8 +236,8 @@ func TestRequestIsInterrupted(t *testing.T) {
 		close(stopped)
 	}))
 	defer s.Close()
-	c := &adminClient{address: s.Listener.Addr().String()}
-	if _, err := c.request(ctx, http.MethodGet, "export", nil, nil); !errors.Is(err, context.Canceled) {
+	c := &adminClient{ctx: ctx, address: s.Listener.Addr().String()}
+	if _, err := c.request(http.MethodGet, "/limitkeeper/export", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	s.CloseClientConnections() // as the end of the process does

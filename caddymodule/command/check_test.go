@@ -30,7 +30,7 @@ func damageTable(t *testing.T, dir string) string {
 func TestCheckCommand(t *testing.T) {
 	dir := usedStore(t, 20)
 	out, progress, err := runCommand("check", checkCommand, "--store", "badger:"+dir)
-	if err != nil || !strings.HasPrefix(out, "The store is whole: 1 table with ") || !strings.Contains(progress, "tables 1/1") {
+	if err != nil || !strings.HasPrefix(out, "The store is whole: 1 table, 1 segment with ") || !strings.Contains(progress, "tables 1/1") {
 		t.Errorf("check: got %q, %q, %v", out, progress, err)
 	}
 	s := openBadger(t, dir)
@@ -41,7 +41,7 @@ func TestCheckCommand(t *testing.T) {
 	}
 	name := damageTable(t, dir)
 	out, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)
-	wantText(t, "of a damaged store", err, "is damaged in 1 place: run limitkeeper rebuild ")
+	wantText(t, "of a damaged store", err, "is damaged in 1 place: the next start rebuilds it")
 	if strings.Count(out, "\n") != 1 || !strings.Contains(out, name) {
 		t.Errorf("check: got %q, want one line that names %s", out, name)
 	}

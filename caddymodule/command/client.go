@@ -17,7 +17,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/internal/nearest"
 )
 
@@ -30,16 +30,16 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 	for _, sub := range cmd.Commands() {
 		known = append(known, sub.Name())
 	}
-	return fmt.Errorf("unknown command %q for %q%s; it has %s", core.MaskSecrets(args[0]), cmd.CommandPath(), nearest.Hint(args[0], known), strings.Join(known, ", "))
+	return fmt.Errorf("unknown command %q for %q%s; it has %s", secrets.MaskSecrets(args[0]), cmd.CommandPath(), nearest.Hint(args[0], known), strings.Join(known, ", "))
 }
 
-// subcommand returns a command that sends requests to a running server. args has the names of the required arguments, and
-// example a command line.
-func subcommand(use, short, args, example string, run func(*adminClient, []string) error) *cobra.Command {
+// subcommand returns a command that sends requests to a running server. use has the names of the required arguments, see
+// [checkArgument], and example is a command line.
+func subcommand(use, short, example string, run func(*adminClient, []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Example: "  " + example}
 	addAdminFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		names := strings.Fields(args)
+		names := strings.Fields(use)[1:]
 		if len(given) != len(names) {
 			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
 		}
@@ -48,28 +48,24 @@ func subcommand(use, short, args, example string, run func(*adminClient, []strin
 				return err
 			}
 		}
-		c, err := newAdminClient(cmd)
-		if err != nil {
-			return err
-		}
-		return run(c, given)
+		return run(newAdminClient(cmd.Context(), cmd), given)
 	}
 	return cmd
 }
 
-// checkArgument refuses a secret in place of a name or an id, before it gets into a request and the logs of the server. An OKEY has the form
-// of the id of an owner's key, an ID that of a key or a user. The error does not repeat the argument.
+// checkArgument refuses a secret in place of a name or an id, before it gets into a request and the logs of the server. An ID has the form
+// of the id of an owner's key, a KEY|USER that of a key or a user, and any other argument is the name of an account. The error does not repeat the argument.
 func checkArgument(name, value string) error {
 	_, notNumber := strconv.ParseInt(value, 10, 64)
 	wrong, want := false, "the name of an account"
 	switch name {
-	case "OKEY":
-		wrong, want = !strings.HasPrefix(value, "okey_"), "the id of an owner's key, such as okey_8hw3nQ5vd2tcX6mbK4rJ: limitkeeper account key list shows them"
 	case "ID":
+		wrong, want = !strings.HasPrefix(value, "okey_"), "the id of an owner's key, such as okey_8hw3nQ5vd2tcX6mbK4rJ: limitkeeper account key list shows them"
+	case "KEY|USER":
 		wrong, want = notNumber != nil && !strings.HasPrefix(value, "key_"), "the id of a key, such as key_8hw3nQ5vd2tcX6mbK4rJ, or of a user, a number"
 	}
 	switch {
-	case core.HoldsSecret(value):
+	case secrets.HoldsSecret(value):
 		return fmt.Errorf("an argument is the secret value of a key: want %s. Nothing was sent", want)
 	case wrong:
 		return fmt.Errorf("want %s. Nothing was sent", want)
@@ -93,68 +89,73 @@ func addAdminFlags(cmd *cobra.Command) {
 
 // adminClient sends the requests of a command to the admin endpoint of a running server.
 type adminClient struct {
-	address string
+	ctx     context.Context
+	address string // "" until the first request
 	json    bool
 	out     io.Writer
 	flags   caddycmd.Flags
 }
 
-func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
+func newAdminClient(ctx context.Context, cmd *cobra.Command) *adminClient {
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	address, err := caddycmd.DetermineAdminAPIAddress(flags.String("address"), nil, flags.String("config"), flags.String("adapter"))
-	if err != nil {
-		return nil, fmt.Errorf("finding the admin endpoint: %w", err)
-	}
-	return &adminClient{address: address, json: flags.Bool("json"), out: cmd.OutOrStdout(), flags: flags}, nil
+	return &adminClient{ctx: ctx, json: flags.Bool("json"), out: cmd.OutOrStdout(), flags: flags}
 }
 
-// call sends a request to the admin endpoint and decodes the response into answer. body is a reader, or encoded as JSON unless it is nil.
-// With --json call also prints the response.
+// call sends a request to the admin endpoint with body as JSON, and decodes the response into answer. With --json call also prints
+// the answer.
 func (c *adminClient) call(method, path string, body, answer any) error {
-	payload, isReader := body.(io.Reader)
-	if body != nil && !isReader {
+	var payload io.Reader
+	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
 			return err
 		}
 		payload = bytes.NewReader(b)
 	}
-	resp, err := caddycmd.AdminAPIRequest(c.address, method, adminBase+path, nil, payload)
-	if err != nil {
-		return c.explain(err)
+	if err := c.fetch(method, adminBase+path, payload, answer); err != nil || !c.json {
+		return err
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = json.Unmarshal(b, answer)
-	}
-	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", c.address, err)
-	}
-	if c.json {
-		_, err = fmt.Fprintf(c.out, "%s\n", bytes.TrimSpace(b))
-	}
-	return err
+	return json.NewEncoder(c.out).Encode(answer)
 }
 
-// request sends a request to the admin endpoint. Caddy's client takes no context: when ctx ends, request returns, and the
+// fetch sends a request and decodes the response into answer.
+func (c *adminClient) fetch(method, uri string, body io.Reader, answer any) error {
+	resp, err := c.request(method, uri, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", c.address, err)
+	}
+	return nil
+}
+
+// request sends a request to the admin endpoint. Caddy's client takes no context: when that of c ends, request returns, and the
 // request goes on until the process ends.
-func (c *adminClient) request(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+func (c *adminClient) request(method, uri string, body io.Reader) (*http.Response, error) {
+	if c.address == "" {
+		var err error
+		c.address, err = caddycmd.DetermineAdminAPIAddress(c.flags.String("address"), nil, c.flags.String("config"), c.flags.String("adapter"))
+		if err != nil {
+			return nil, fmt.Errorf("finding the admin endpoint: %w", err)
+		}
+	}
 	var resp *http.Response
-	done := make(chan error, 1)
+	var err error
+	done := make(chan struct{})
 	go func() {
-		answer, err := caddycmd.AdminAPIRequest(c.address, method, adminBase+path, header, body)
-		resp = answer
-		done <- err
+		defer close(done)
+		resp, err = caddycmd.AdminAPIRequest(c.address, method, uri, nil, body)
 	}()
 	select {
-	case <-ctx.Done():
+	case <-c.ctx.Done():
 		select { // a request that still reads its body fails at once
 		case <-done:
 		case <-time.After(time.Second):
 		}
-		return nil, ctx.Err()
-	case err := <-done:
+		return nil, c.ctx.Err()
+	case <-done:
 		if err != nil {
 			return nil, c.explain(err)
 		}

@@ -11,8 +11,9 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
-	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/clocktest"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 const clockYear = 365 * 24 * time.Hour
@@ -38,7 +39,7 @@ func newClockServer(t *testing.T) (*server, *caddytest.Tenant, *clocktest.Clock)
 	t.Cleanup(func() { caddymodule.ReadClock = nil })
 	s.Start("store badger %dir/data", caddytest.Both("respond ok"))
 	ten := s.Tenant("default", 1000)
-	d, err := s.Service().Validate(t.Context(), ten.Account, core.Request{Secret: ten.Secret, Endpoint: "/", Method: "GET", Cost: 601})
+	d, err := s.Service().Validate(t.Context(), ten.Account, service.Request{Secret: ten.Secret, Endpoint: "/", Method: "GET", Cost: 601})
 	if err != nil || !d.Allowed() {
 		t.Fatalf("got %+v, %v, want allowed", d, err)
 	}
@@ -113,7 +114,7 @@ func TestClockAccept(t *testing.T) {
 		}
 	}
 	fails("accepting the clock: nothing to accept: the wall clock is in use", "accept", "--address", s.Admin)
-	fails("accepting the clock: no server answers at the admin endpoint localhost:", "accept", "--address", "localhost:"+caddytest.FreePort(t))
+	fails("accepting the clock: no server answers at the admin endpoint localhost:", "accept", "--address", "localhost:"+freeport.Take(t))
 	fails("wrong number of arguments; usage: clock accept", "accept", "now")
 	fails(`unknown command "frob"`, "frob")
 

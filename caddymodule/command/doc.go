@@ -1,8 +1,8 @@
 // Package command has Limitkeeper's commands, and the routes of Caddy's admin endpoint that the commands call:
 //
 //   - on a running server, over its admin endpoint: account, apply, usage, clock, store, backup, export and import.
-//   - on a store that no server uses, which --store names: apply, backup, export, import, restore, migrate, check, repair
-//     and rebuild.
+//   - on a store that no server uses, which --store names: apply, backup, export, import, restore, migrate, check and
+//     repair.
 //   - without a config: protect runs a server of its own.
 //
 // [AdminAPI], admin.api.limitkeeper, is the module of the admin endpoint. The handler of a route is in the file of its

@@ -65,18 +65,20 @@ func (t *transfer) export(ctx caddy.Context, name string, o archive.ExportOption
 	if err != nil {
 		return err
 	}
-	o.Progress, o.Source = t.progress.show, exportSource
+	o.Progress = t.progress.show
 	var counts archive.Counts
 	write := func(w io.Writer) (err error) {
-		if limit != nil {
-			w = &slowWriter{ctx, w, limit}
-		}
+		w = &slowWriter{ctx, w, limit}
 		store := t.flags.String("store")
 		if store == "" {
 			counts, err = t.exportServer(ctx, w, o)
 			return err
 		}
-		return t.useStore(ctx, store, func(s core.Importer) error {
+		n, err := t.named(ctx, "--store", store, true)
+		if err != nil {
+			return err
+		}
+		return t.use(n, func(s core.Importer) error {
 			counts, err = archive.Export(ctx, s, w, o)
 			return err
 		})
@@ -96,17 +98,9 @@ func (t *transfer) export(ctx caddy.Context, name string, o archive.ExportOption
 	return t.summary(fmt.Sprintf("Wrote %s", name), archive.Report{Records: counts, Events: counts[archive.KindEvent]})
 }
 
-// exportSource is the source in the header of an archive.
-const exportSource = "limitkeeper"
-
 // exportServer lets a running server export its store.
 func (t *transfer) exportServer(ctx context.Context, w io.Writer, o archive.ExportOptions) (archive.Counts, error) {
-	c, err := newAdminClient(t.cmd)
-	if err != nil {
-		return nil, err
-	}
-	q := archiveQuery(o.Account, o.NoHistory)
-	resp, err := c.request(ctx, http.MethodGet, "export?"+q.Encode(), nil, nil)
+	resp, err := t.request(http.MethodGet, adminBase+"export?"+archiveQuery(o.Account, o.NoHistory).Encode(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +110,11 @@ func (t *transfer) exportServer(ctx context.Context, w io.Writer, o archive.Expo
 	return archive.Copy(w, resp.Body, func(n int64) { t.progress.show(archive.Progress{Pass: "export", Records: n}) })
 }
 
-// rate returns the limiter of --rate, nil for none.
+// rate returns the limiter of --rate.
 func (t *transfer) rate() (*rate.Limiter, error) {
 	text := t.flags.String("rate")
 	if text == "" {
-		return nil, nil
+		return rate.NewLimiter(rate.Inf, slowChunk), nil
 	}
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n == 0 || n > 1<<40 {
@@ -179,17 +173,12 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := write(z); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), target); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return write(z) }, z.Close, f.Sync, func() error { return os.Rename(f.Name(), target) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	return errors.Join(f.Close(), syncDir(filepath.Dir(target)))
 }
@@ -210,43 +199,31 @@ func exportArchive(running *caddymodule.OpenStore, r *http.Request) (any, error)
 		return nil, err
 	}
 	q := r.URL.Query()
-	o := archive.ExportOptions{Account: q.Get("account"), NoHistory: q.Get("history") == "false", Source: exportSource}
+	o := archive.ExportOptions{Account: q.Get("account"), NoHistory: q.Get("history") == "false"}
 	if o.Account != "" {
 		if _, err := running.Service.AccountByName(r.Context(), o.Account); err != nil {
 			return nil, err
 		}
 	}
 	return stream(func(w io.Writer) error {
-		out := &begunWriter{Writer: w}
-		err := exportServing(r.Context(), s, out, o)
-		if err != nil && out.begun {
+		counts, err := exportServing(r.Context(), s, w, o)
+		if err != nil && counts != nil { // the answer has begun: its status can no longer tell of the error
 			return archive.WriteError(w, err)
 		}
 		return adminError(err)
 	}), nil
 }
 
-// begunWriter notes that the body of an answer has begun: its status can no longer tell of an error.
-type begunWriter struct {
-	io.Writer
-	begun bool
-}
-
-func (w *begunWriter) Write(p []byte) (int, error) {
-	w.begun = true
-	return w.Writer.Write(p)
-}
-
-// exportServing exports a store that serves, as of one instant if the store can.
-func exportServing(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (err error) {
+// exportServing is [archive.Export] of a store that serves, as of one instant if the store can.
+func exportServing(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (
+	counts archive.Counts, err error) {
 	if of, ok := s.(core.SnapshotStore); ok {
 		snapshot, failed := of.Snapshot(ctx)
 		if failed != nil {
-			return fmt.Errorf("a snapshot of the store: %w", failed)
+			return nil, fmt.Errorf("a snapshot of the store: %w", failed)
 		}
 		defer func() { err = cmp.Or(snapshot.Close(), err) }() // the reason why the snapshot has ended comes first
 		s = snapshot
 	}
-	_, err = archive.Export(ctx, s, w, o)
-	return err
+	return archive.Export(ctx, s, w, o)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 const healthHelp = `
@@ -43,7 +43,7 @@ func healthCommand(cmd *cobra.Command) {
 		}
 		body = bytes.TrimSpace(body)
 		if to := resp.Header.Get("Location"); to != "" {
-			return fmt.Errorf("%s redirects to %s: ask a port that answers itself, such as one of a site http://:8081", resp.Request.URL.Redacted(), printable(core.MaskSecrets(to)))
+			return fmt.Errorf("%s redirects to %s: ask a port that answers itself, such as one of a site http://:8081", resp.Request.URL.Redacted(), printable(secrets.MaskSecrets(to)))
 		}
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s: %s: %s", resp.Request.URL.Redacted(), resp.Status, printable(string(body)))

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +86,7 @@ func (t *transfer) importFile(ctx caddy.Context, name, store string, o archive.I
 	o.Progress = t.progress.show
 	var report archive.Report
 	if store == "" {
-		report, err = t.importServer(ctx, name, o)
+		report, err = t.importServer(name, o)
 	} else {
 		report, err = t.importStore(ctx, name, store, o)
 	}
@@ -131,56 +130,35 @@ func (t *transfer) importStore(ctx caddy.Context, name, store string, o archive.
 }
 
 // importServer lets a running server import a file: it sends the file once to be checked, and once to be written.
-func (t *transfer) importServer(ctx context.Context, name string, o archive.ImportOptions) (r archive.Report, err error) {
-	c, err := newAdminClient(t.cmd)
-	if err != nil {
+func (t *transfer) importServer(name string, o archive.ImportOptions) (r archive.Report, err error) {
+	q := archiveQuery(o.Account, o.NoHistory)
+	if err = t.upload(name, importPath, q, archive.Progress{Pass: "check"}, &r); err != nil || o.DryRun {
 		return r, err
 	}
-	c.json = false
-	for _, pass := range []string{"check", "write"} {
-		q := archiveQuery(o.Account, o.NoHistory)
-		if pass == "write" {
-			q.Set("sha256", r.SHA256)
-		}
-		if r, err = t.send(ctx, c, name, pass, q); err != nil || o.DryRun {
-			return r, err
-		}
-	}
-	return r, nil
+	q.Set("sha256", r.SHA256)
+	r = archive.Report{}
+	err = t.upload(name, importPath, q, archive.Progress{Pass: "write"}, &r)
+	return r, err
 }
 
-// send sends a file to a running server.
-func (t *transfer) send(ctx context.Context, c *adminClient, name, pass string, q url.Values) (r archive.Report, err error) {
+// upload sends the lines of a file to a running server, shows the progress, and decodes the answer. It returns at once when the command is
+// interrupted: the server stops when the process has ended, with the lines that it has written.
+func (t *transfer) upload(name, path string, q url.Values, p archive.Progress, answer any) error {
 	f, err := os.Open(name)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer f.Close()
 	text, err := archive.Decompress(f)
 	if err != nil {
-		return r, fmt.Errorf("%w: %w", archive.ErrDamaged, err)
+		return fmt.Errorf("%w: %w", archive.ErrDamaged, err)
 	}
 	defer text.Close()
-	err = t.upload(ctx, c, importPath+"?"+q.Encode(), "application/x-ndjson", text, archive.Progress{Pass: pass}, &r)
-	return r, err
-}
-
-// upload sends a file of lines to a running server, shows the progress, and decodes the answer. It returns at once when ctx is canceled: the server
-// stops when the process has ended, with the lines that it has written.
-func (t *transfer) upload(ctx context.Context, c *adminClient, path, contentType string, file io.Reader, p archive.Progress, answer any) error {
-	body := &countedLines{ctx: ctx, r: file, show: func(n int64) {
+	body := &countedLines{ctx: t.ctx, r: text, show: func(n int64) {
 		p.Records = n
 		t.progress.show(p)
 	}}
-	resp, err := c.request(ctx, http.MethodPost, path, http.Header{"Content-Type": {contentType}}, body)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", c.address, err)
-	}
-	return nil
+	return t.fetch(http.MethodPost, adminBase+path+"?"+q.Encode(), body, answer)
 }
 
 // countedLines is a reader that shows how many lines were read.

@@ -1,8 +1,6 @@
 package command
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/keyimport"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
@@ -40,47 +39,36 @@ stay as they are.
 
 // importKeyFile imports the CSV file that the flags of a command name, and prints the report.
 func (t *transfer) importKeyFile(ctx caddy.Context) error {
-	prefixes, err := t.cmd.Flags().GetStringSlice("key-prefix")
+	prefixes, err := t.flags.GetStringSlice("key-prefix")
 	if err != nil {
 		return err
 	}
-	i := keyFile{name: t.flags.String("csv"), account: t.flags.String("account"), prefixes: prefixes, dryRun: t.flags.Bool("dry-run")}
-	if i.account == "" {
+	name := t.flags.String("csv")
+	o := keyimport.Options{Account: t.flags.String("account"), KeyPrefixes: prefixes, DryRun: t.flags.Bool("dry-run")}
+	if o.Account == "" {
 		return errors.New("--account: name the account that gets the keys")
 	}
 	var report keyimport.Report
 	if store := t.flags.String("store"); store != "" {
-		report, err = i.intoStore(ctx, t, store)
+		report, err = t.importKeysStore(ctx, name, store, o)
 	} else {
-		report, err = i.intoServer(ctx, t)
+		report, err = t.importKeysServer(name, o)
 	}
 	if err != nil {
 		return err
 	}
-	t.progress.end()
-	return printKeyReport(t.cmd.OutOrStdout(), report, i.dryRun, t.json)
+	return t.print(report, keyReport(report, o.DryRun))
 }
 
-// keyFile is a CSV file to import.
-type keyFile struct {
-	name, account string
-	prefixes      []string
-	dryRun        bool
-}
-
-// intoStore imports the file into a store that no server uses.
-func (i keyFile) intoStore(ctx caddy.Context, t *transfer, store string) (r keyimport.Report, err error) {
+// importKeysStore imports a file of keys into a store that no server uses.
+func (t *transfer) importKeysStore(ctx caddy.Context, name, store string, o keyimport.Options) (r keyimport.Report, err error) {
 	defer limitMemory()()
-	o := keyimport.Options{KeyPrefixes: i.prefixes, DryRun: i.dryRun, Progress: func(pass string, rows int) {
-		t.progress.show(archive.Progress{Pass: pass, Account: i.account, Records: int64(rows)})
-	}}
-	open := func() (io.ReadCloser, error) { return os.Open(i.name) }
-	err = t.useStore(ctx, store, func(im core.Importer) error {
-		s := core.NewService(im, core.Config{})
-		account, err := importTarget(ctx, s, i.account)
-		if err == nil {
-			r, err = keyimport.Run(ctx, s, im, account, open, o)
-		}
+	o.Progress = func(pass string, rows int) {
+		t.progress.show(archive.Progress{Pass: pass, Account: o.Account, Records: int64(rows)})
+	}
+	open := func() (io.ReadCloser, error) { return os.Open(name) }
+	err = t.useService(ctx, store, func(s *service.Service, im core.Importer) error {
+		r, err = keyimport.Run(ctx, s, im, open, o)
 		return err
 	})
 	return r, err
@@ -99,48 +87,25 @@ func limitMemory() (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// importTarget returns the id of an account.
-func importTarget(ctx context.Context, s *core.Service, account string) (string, error) {
-	a, err := s.AccountByName(ctx, account)
-	if errors.Is(err, core.ErrAccountNotFound) {
-		return "", fmt.Errorf("there is no account %q", account)
+// importKeysServer sends a file of keys to a running server: once to be checked, and once to be written.
+func (t *transfer) importKeysServer(name string, o keyimport.Options) (r keyimport.Report, err error) {
+	send := func(pass string, q url.Values) error {
+		var answer keyImportAnswer
+		err := t.upload(name, importKeysPath, q, archive.Progress{Pass: pass, Account: o.Account}, &answer)
+		if err == nil && answer.Problems != nil {
+			err = answer.Problems
+		}
+		r = answer.Report
+		return err
 	}
-	if err != nil {
-		return "", err
-	}
-	return a.ID, nil
-}
-
-// intoServer sends the file to a running server: once to be checked, and once to be written.
-func (i keyFile) intoServer(ctx context.Context, t *transfer) (r keyimport.Report, err error) {
-	c, err := newAdminClient(t.cmd)
-	if err != nil {
-		return r, err
-	}
-	q := url.Values{"account": {i.account}, "key_prefix": i.prefixes, "dry_run": {"true"}}
-	if r, err = i.send(ctx, t, c, "check", q); err != nil || i.dryRun {
+	q := url.Values{"account": {o.Account}, "key_prefix": o.KeyPrefixes, "dry_run": {"true"}}
+	if err := send("check", q); err != nil || o.DryRun {
 		return r, err
 	}
 	q.Del("dry_run")
 	q["accept"], q["any_key_form"] = r.KeyPrefixes, []string{strconv.FormatBool(r.AnyKeyForm)}
-	return i.send(ctx, t, c, "write", q)
-}
-
-// send sends the file in the body of a request.
-func (i keyFile) send(ctx context.Context, t *transfer, c *adminClient, pass string, q url.Values) (r keyimport.Report, err error) {
-	f, err := os.Open(i.name)
-	if err != nil {
-		return r, err
-	}
-	defer f.Close()
-	var answer keyImportAnswer
-	if err := t.upload(ctx, c, importKeysPath+"?"+q.Encode(), "text/csv", f, archive.Progress{Pass: pass, Account: i.account}, &answer); err != nil {
-		return r, err
-	}
-	if answer.Problems != nil {
-		return r, answer.Problems
-	}
-	return answer.Report, nil
+	err = send("write", q)
+	return r, err
 }
 
 // importKeysPath is the path of imports of keys on the admin endpoint.
@@ -156,40 +121,34 @@ type keyImportAnswer struct {
 // the query has the key forms of the check.
 func importKeys(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	q, s := r.URL.Query(), running.Service
-	im, ok := running.Store.(core.Importer)
-	if !ok {
-		return nil, badRequest(errors.New("this store takes no import: want badger or redis"))
-	}
-	account, err := importTarget(r.Context(), s, q.Get("account"))
+	im, err := importerOf(running.Store)
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	o := keyimport.Options{KeyPrefixes: q["key_prefix"]}
+	o := keyimport.Options{Account: q.Get("account"), KeyPrefixes: q["key_prefix"]}
 	var answer keyImportAnswer
 	if q.Get("dry_run") == "true" {
-		answer.Report, err = keyimport.Check(r.Context(), s, im, account, r.Body, o)
+		answer.Report, err = keyimport.Check(r.Context(), s, im, r.Body, o)
 	} else {
 		checked := keyimport.Report{KeyPrefixes: q["accept"], AnyKeyForm: q.Get("any_key_form") == "true"}
-		answer.Report, err = keyimport.Write(r.Context(), s, im, account, r.Body, checked, o)
+		answer.Report, err = keyimport.Write(r.Context(), s, im, r.Body, checked, o)
 	}
 	if problems, ok := errors.AsType[*keyimport.Problems](err); ok {
 		answer.Problems, err = problems, nil
 	}
+	if _, missing := errors.AsType[keyimport.NoAccountError](err); missing {
+		err = badRequest(err)
+	}
 	return answer, err
 }
 
-// printKeyReport prints the result of an import of keys.
-func printKeyReport(out io.Writer, r keyimport.Report, dryRun, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(out).Encode(r)
-	}
+// keyReport describes the result of an import of keys.
+func keyReport(r keyimport.Report, dryRun bool) string {
 	if r.Rows == 0 {
-		_, err := fmt.Fprintln(out, "Nothing to do: the file has no keys.")
-		return err
+		return "Nothing to do: the file has no keys.\n"
 	}
 	if r.Unchanged() {
-		_, err := fmt.Fprintf(out, "Nothing to do: the account has the %d keys of the file.\n", r.AlreadyThere)
-		return err
+		return fmt.Sprintf("Nothing to do: the account has the %d keys of the file.\n", r.AlreadyThere)
 	}
 	done, accepts := "Imported:", "accepts"
 	if dryRun {
@@ -206,6 +165,5 @@ func printKeyReport(out io.Writer, r keyimport.Report, dryRun, asJSON bool) erro
 	if r.AnyKeyForm {
 		text += "The account " + accepts + " keys of any form: unknown keys are looked up, and logs cannot recognize keys without a prefix.\n"
 	}
-	_, err := io.WriteString(out, text)
-	return err
+	return text
 }

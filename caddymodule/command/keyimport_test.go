@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // keysExample returns the first CSV example of docs/migration.md.
@@ -55,8 +56,8 @@ func TestImportKeys(t *testing.T) {
 			t.Fatalf("%s: %q, %v", c.flag, out, err)
 		}
 	}
-	d, err := s.Service().Validate(context.Background(), a.ID, core.Request{Secret: "acme_live_T1yYQpDk3VbV7s", Endpoint: "/", Method: "GET", Cost: 1})
-	if err != nil || d.Outcome != core.Allowed || d.Usage.Used != 413 {
+	d, err := s.Service().Validate(context.Background(), a.ID, service.Request{Secret: "acme_live_T1yYQpDk3VbV7s", Endpoint: "/", Method: "GET", Cost: 1})
+	if err != nil || d.Outcome != service.Allowed || d.Usage.Used != 413 {
 		t.Errorf("a key of the example: %v with %d requests, %v", d.Outcome, d.Usage.Used, err)
 	}
 

@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // What people type wrong, and the message that they read. No message repeats a key.
@@ -20,9 +21,8 @@ func TestMessages(t *testing.T) {
 	ten := s.Tenant("default", 10)
 	redirects := httptest.NewServer(http.RedirectHandler("https://api.example.com/functions/v1/health", http.StatusPermanentRedirect))
 	t.Cleanup(redirects.Close)
-	ownCA, gone := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(nil)
+	ownCA := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(ownCA.Close)
-	gone.Close()
 	config := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(config, []byte("plans: []\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestMessages(t *testing.T) {
 		{"restore", restoreCommand, []string{missing, "--store", "badger:x"}, missing + ": no such file or directory"},
 		{"health", healthCommand, nil, "give one URL that begins with http:// or https://"},
 		{"health", healthCommand, []string{"localhost:8081/functions/v1/health"}, "give one URL that begins with http:// or https://"},
-		{"health", healthCommand, []string{gone.URL}, "connection refused: no server listens on this port"},
+		{"health", healthCommand, []string{"http://127.0.0.1:" + freeport.Take(t)}, "connection refused: no server listens on this port"},
 		{"health", healthCommand, []string{ownCA.URL}, "ask a port with plain HTTP, or name the file of your CA in SSL_CERT_FILE"},
 		{"health", healthCommand, []string{redirects.URL}, redirects.URL + " redirects to https://api.example.com/functions/v1/health: ask a port that answers itself"},
 	} {
@@ -64,7 +64,7 @@ func TestMessages(t *testing.T) {
 			continue
 		}
 		for _, arg := range tt.args {
-			if (core.HoldsSecret(arg) || strings.HasPrefix(arg, "sk_")) && strings.Contains(err.Error(), arg) {
+			if (secrets.HoldsSecret(arg) || strings.HasPrefix(arg, "sk_")) && strings.Contains(err.Error(), arg) {
 				t.Errorf("%s %v: the message repeats the key: %v", tt.name, tt.args, err)
 			}
 		}

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
-	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -62,33 +60,13 @@ func offlineStore(cmd *cobra.Command) (dir string, err error) {
 	return b.Dir, nil
 }
 
-// confirmedCommand is [offlineCommand] for a command that changes the store only with --yes.
-func confirmedCommand(cmd *cobra.Command, yesHelp string, run func(cmd *cobra.Command, dir string, yes bool) error) {
-	offlineCommand(cmd, func(cmd *cobra.Command, dir string) error {
-		return run(cmd, dir, caddycmd.Flags{FlagSet: cmd.Flags()}.Bool("yes"))
-	})
-	cmd.Flags().Bool("yes", false, yesHelp)
-}
-
-// confirm prints the plan of a command, and returns whether to go on: with --yes.
-func confirm(cmd *cobra.Command, plan []string, yes bool) bool {
-	out := cmd.OutOrStdout()
-	for _, line := range plan {
-		fmt.Fprintln(out, line)
-	}
-	if !yes {
-		fmt.Fprintln(out, "Nothing was changed. Run the command again with --yes to do this.")
-	}
-	return yes
-}
-
 const checkHelp = `
-Reads and verifies all of an embedded store: each table of the database, the event
-log, and whether keys, users, plans, lists and counters agree. It prints one line
-for each damage, and then the command to run: rebuild or repair. The exit status is
-1 when there is damage, and when the restore or import of an account has not finished.
+Reads and verifies every file of an embedded store: each table and each image of the
+database, and the event log. It prints one line for each damage. The next start
+rebuilds a damaged database from the event log; the command repair mends the event
+log itself. The exit status is 1 when there is damage.
 ` + offlineHelp + `
-Stop the server that uses the store first. Damaged files are not changed.
+Stop the server that uses the store first. No file is changed.
 `
 
 func checkCommand(cmd *cobra.Command) {
@@ -104,91 +82,58 @@ func runCheck(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(c.Err(dir), archive.IncompleteError(c.Incomplete)); err != nil {
+	if err := c.Err(dir); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store is whole: %v.\n", c)
 	return err
 }
 
-const rebuildHelp = `
-Writes a new database (tables, MANIFEST) for an embedded store, and then verifies the
-store as check does. The new database is the copy that the last scrub has written,
-with all later records of the event log. It first prints the plan, and changes
-nothing without --yes. It moves the files of the old database to a directory
-damaged-<time> in the directory of the store. Delete that directory when all is well.
-
-Without a copy it needs the whole event log, from the first record of the store on. With
-a copy it repairs a damaged event log too, and prints what is lost. It leaves a whole
-database alone, and refuses when the disk has no room for another database.
-` + offlineHelp + `
-Stop the server that uses the store first.
-`
-
-func rebuildCommand(cmd *cobra.Command) {
-	cmd.Example = "  limitkeeper rebuild --store config:/etc/limitkeeper/Caddyfile --yes"
-	confirmedCommand(cmd, "Replace the database", runRebuild)
-}
-
-func runRebuild(cmd *cobra.Command, dir string, yes bool) error {
-	aside, err := badgerstore.Rebuild(dir, badgerstore.RebuildOptions{
-		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
-		Confirm:  func(plan []string) bool { return confirm(cmd, plan, yes) },
-	})
-	if err != nil || !yes {
-		return err
-	}
-	if aside == "" {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "The database is whole: there is nothing to rebuild.")
-		return err
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), "The old database is in", aside)
-	return checkRepaired(cmd, dir, "The database is rebuilt. Delete the old database when all is well.")
-}
-
 const repairHelp = `
-Moves the damaged part of the event log of an embedded store to files whose names
-end in .damaged (then .damaged-2), so that the store opens again, and then verifies
-the store as check does. It first prints what is in each part and what is lost, with times. Without --yes
-it changes nothing.
+Accepts what damage of the event log of an embedded store has cost, so that the
+store opens again, and then verifies the store as check does. It first prints what
+cannot be read, what is kept and what is lost, with times. Without --yes it changes
+nothing.
 
-The unbroken part of the event log with the last checkpoint stays. History before
-that part is lost, and counts and changes behind it. If you have a backup that is
-newer than the kept part, restore it instead. When the database (tables, MANIFEST) is
-damaged, run rebuild, which repairs the event log too.
+Of old damage only the history is lost. Behind damage that the database and its
+images do not cover, everything is lost. If you have a backup that is newer than
+what is kept, restore it instead. Changed files are kept under names that end in
+.damaged (then .damaged-2).
 ` + offlineHelp + `
 Stop the server that uses the store first.
 `
 
 func repairCommand(cmd *cobra.Command) {
 	cmd.Example = "  limitkeeper repair --store config:/etc/limitkeeper/Caddyfile --yes"
-	confirmedCommand(cmd, "Set the damaged part aside", runRepair)
+	offlineCommand(cmd, runRepair)
+	cmd.Flags().Bool("yes", false, "Accept the loss")
 }
 
-func runRepair(cmd *cobra.Command, dir string, yes bool) error {
-	damaged := false
+func runRepair(cmd *cobra.Command, dir string) error {
+	yes, out, damaged := caddycmd.Flags{FlagSet: cmd.Flags()}.Bool("yes"), cmd.OutOrStdout(), false
 	names, err := badgerstore.Repair(dir, func(plan []string) bool {
 		damaged = true
-		return confirm(cmd, plan, yes)
+		for _, line := range plan {
+			fmt.Fprintln(out, line)
+		}
+		if !yes {
+			fmt.Fprintln(out, "Nothing was changed. Run the command again with --yes to do this.")
+		}
+		return yes
 	})
 	for _, name := range names {
-		fmt.Fprintln(cmd.OutOrStdout(), "Set aside as", name)
+		fmt.Fprintln(out, "Set aside as", name)
 	}
 	if err == nil && !damaged {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "The event log is whole: there is nothing to repair.")
+		_, err = fmt.Fprintln(out, "The event log is whole: there is nothing to repair.")
 		return err
 	}
 	if err != nil || !yes {
 		return err
 	}
-	return checkRepaired(cmd, dir, "The event log is repaired.")
-}
-
-// checkRepaired ends a command that has repaired a store: it verifies the store, and says what to do next.
-func checkRepaired(cmd *cobra.Command, dir, done string) error {
 	if err := runCheck(cmd, dir); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), done, "Start the server.")
+	_, err = fmt.Fprintln(out, "The event log is repaired. Start the server.")
 	return err
 }

@@ -67,7 +67,7 @@ type protection struct {
 	to        *upstream // nil until the demo upstream has started
 	from, api endpointAddress
 	admin     string
-	data      string // "" for Caddy's data directory
+	data      string // the directory of the certificates and of the store; "" until the demo has made a temporary one
 	temporary bool   // remove data at the end
 	demo      bool
 	trust     bool
@@ -100,8 +100,8 @@ func newProtection(flags caddycmd.Flags) (*protection, error) {
 	if p.from.port == p.api.port {
 		return nil, fmt.Errorf("--from and --api need different ports, got %s twice", p.from.port)
 	}
-	if data := flags.String("data"); data != "" {
-		p.data, err = filepath.Abs(data)
+	if data := flags.String("data"); data != "" || !p.demo {
+		p.data, err = filepath.Abs(cmp.Or(data, caddy.AppDataDir()))
 	}
 	return p, err
 }
@@ -120,7 +120,7 @@ func (p *protection) run(out io.Writer) error {
 	if err := p.checkPorts(); err != nil {
 		return err
 	}
-	if p.demo && p.data == "" {
+	if p.data == "" {
 		if err := p.makeTemporary(); err != nil {
 			return err
 		}
@@ -151,19 +151,18 @@ func (p *protection) run(out io.Writer) error {
 // checkData returns an error if the data directory is that of a store, or unless files can be created in it. The error of Caddy
 // would be hidden behind a module path.
 func (p *protection) checkData() error {
-	root := p.storageRoot()
-	if isStore, err := badgerstore.Exists(root); err == nil && isStore {
-		return fmt.Errorf("%s is itself a store, and protect uses the store in %s: name another directory with --data", root, p.storeDir())
+	if isStore, err := badgerstore.Exists(p.data); err == nil && isStore {
+		return fmt.Errorf("%s is itself a store, and protect uses the store in %s: name another directory with --data", p.data, p.storeDir())
 	}
-	err := os.MkdirAll(root, 0o700)
+	err := os.MkdirAll(p.data, 0o700)
 	if err == nil {
 		var probe *os.File
-		if probe, err = os.CreateTemp(root, "probe"); err == nil {
+		if probe, err = os.CreateTemp(p.data, "probe"); err == nil {
 			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("cannot keep data in %s: %s; choose another directory with --data", root, lastPart(err.Error()))
+		return fmt.Errorf("cannot keep data in %s: %s; choose another directory with --data", p.data, lastPart(err.Error()))
 	}
 	return nil
 }
@@ -204,20 +203,12 @@ func (p *protection) checkPorts() error {
 	return nil
 }
 
-// storageRoot returns the directory of the certificates.
-func (p *protection) storageRoot() string {
-	if p.data != "" {
-		return p.data
-	}
-	return caddy.AppDataDir()
-}
-
 // storeDir returns the directory of the store.
-func (p *protection) storeDir() string { return filepath.Join(p.storageRoot(), "limitkeeper") }
+func (p *protection) storeDir() string { return filepath.Join(p.data, "limitkeeper") }
 
 // caFile returns the file of the CA's root certificate.
 func (p *protection) caFile() string {
-	return filepath.Join(p.storageRoot(), "pki", "authorities", "local", "root.crt")
+	return filepath.Join(p.data, "pki", "authorities", "local", "root.crt")
 }
 
 // upstream is the address of the protected server.

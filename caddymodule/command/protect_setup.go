@@ -21,17 +21,17 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// The names of the resources of the demo.
-const (
-	demoPlan  = "Demo"
-	demoUser  = "Demo user"
-	demoKey   = "Demo key"
-	demoLimit = 3
-)
+// demoFile has the resources of the demo. Each start makes a key of its own: the value of an earlier one is not kept.
+const demoFile = `
+plans: [{name: Demo, max_requests: 3, request_period: day}]
+users: [{external_id: demo, name: Demo user, keys: [{name: Demo key of %s, plan: Demo}]}]
+`
 
 // startEcho starts the upstream of the demo on a free port. It answers with the request as JSON.
 func startEcho() (*upstream, error) {
@@ -61,10 +61,11 @@ type startSummary struct {
 // setUp waits until HTTPS works, creates the account unless it exists, and the demo if requested, and prints the
 // summary.
 func (p *protection) setUp(out io.Writer) error {
-	service, err := runningService()
+	running, err := caddymodule.RunningStore()
 	if err != nil {
 		return err
 	}
+	service := running.Service
 	ctx := context.Background()
 	if err := p.waitReady(); err != nil { // before creating a key that an error would hide
 		return err
@@ -80,11 +81,11 @@ func (p *protection) setUp(out io.Writer) error {
 		return err
 	}
 	if p.demo {
-		if g.demoKey, err = makeDemo(ctx, service, a.ID); err != nil {
+		if g.demoKey, err = makeDemo(ctx, service); err != nil {
 			return fmt.Errorf("creating the demo's user, plan and key: %w", err)
 		}
 	}
-	_, secret, _, err := service.NewSignInLink(ctx, a.Name)
+	_, secret, _, err := service.SignIn.NewLink(ctx, a.Name)
 	if err != nil {
 		return fmt.Errorf("creating the sign-in link of the dashboard: %w", err)
 	}
@@ -93,7 +94,7 @@ func (p *protection) setUp(out io.Writer) error {
 }
 
 // inventory counts the plans, users and keys of an account.
-func inventory(ctx context.Context, s *core.Service, account string) (string, error) {
+func inventory(ctx context.Context, s *service.Service, account string) (string, error) {
 	one := core.Page{Number: 1, Size: 1}
 	_, plans, errPlans := s.Plans(ctx, account, one)
 	_, users, errUsers := s.Users(ctx, account, core.UserFilter{}, one)
@@ -102,38 +103,13 @@ func inventory(ctx context.Context, s *core.Service, account string) (string, er
 }
 
 // makeDemo creates the plan and the user of the demo unless they exist, and a new key.
-func makeDemo(ctx context.Context, s *core.Service, account string) (secret string, err error) {
-	first := core.Page{Number: 1, Size: core.MaxPageSize}
-	plans, _, err := s.Plans(ctx, account, first)
+func makeDemo(ctx context.Context, s *service.Service) (secret string, err error) {
+	data := fmt.Sprintf(demoFile, time.Now().Format("2006-01-02 15.04.05.000000"))
+	r, err := applyData(ctx, s, []byte(data), apply.Options{Account: caddymodule.DefaultAccount})
 	if err != nil {
 		return "", err
 	}
-	plan, err := findOrCreate(plans, func(p *core.Plan) bool { return p.Name == demoPlan && !p.Inactive }, func() (*core.Plan, error) {
-		return s.CreatePlan(ctx, account, core.PlanPatch{Name: new(demoPlan), Limit: core.Some(int64(demoLimit)), Period: new(core.Day.String())})
-	})
-	if err != nil {
-		return "", err
-	}
-	users, _, err := s.Users(ctx, account, core.UserFilter{}, first)
-	if err != nil {
-		return "", err
-	}
-	user, err := findOrCreate(users, func(u *core.User) bool { return u.Name == demoUser && !u.Disabled }, func() (*core.User, error) {
-		return s.CreateUser(ctx, account, core.UserPatch{Name: new(demoUser)})
-	})
-	if err != nil {
-		return "", err
-	}
-	_, secret, err = s.CreateKey(ctx, account, core.KeyPatch{Name: new(demoKey), UserID: &user.ID, PlanID: core.Some(plan.ID)})
-	return secret, err
-}
-
-// findOrCreate returns the first item of a list for which is returns true, or else a new item.
-func findOrCreate[T any](list []T, is func(T) bool, create func() (T, error)) (T, error) {
-	if i := slices.IndexFunc(list, is); i >= 0 {
-		return list[i], nil
-	}
-	return create()
+	return r.Accounts[0].Keys[0].APIKey, nil
 }
 
 // readyTimeout is the maximum wait for the first certificates.
@@ -258,7 +234,8 @@ func (p *protection) config() []byte {
 		"terminal": true,
 	}
 	config := object{
-		"admin": object{"listen": p.admin, "config": object{"persist": false}},
+		"admin":   object{"listen": p.admin, "config": object{"persist": false}},
+		"storage": object{"module": "file_system", "root": p.data},
 		"logging": object{"logs": object{caddy.DefaultLoggerName: object{
 			"level":   "WARN",
 			"encoder": object{"format": "limitkeeper"},
@@ -279,9 +256,6 @@ func (p *protection) config() []byte {
 			},
 			"pki": object{"certificate_authorities": object{"local": object{"install_trust": p.trust}}},
 		},
-	}
-	if p.data != "" {
-		config["storage"] = object{"module": "file_system", "root": p.data}
 	}
 	return caddyconfig.JSON(config, nil)
 }

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// dryRun ends what repair and rebuild print without --yes.
+// dryRun ends what repair prints without --yes.
 const dryRun = "Nothing was changed. Run the command again with --yes to do this.\n"
 
-// TestRepairCommand: repair prints the parts that it would set aside. With --yes it sets them aside, and
-// the store is whole afterwards.
+// TestRepairCommand: repair prints what cannot be read, and what it would keep. With --yes it keeps the damaged file under another
+// name, and the store is whole afterwards.
 func TestRepairCommand(t *testing.T) {
 	dir := usedStore(t, 20)
 	out, _, err := runCommand("repair", repairCommand, "--store", "badger:"+dir)
@@ -33,7 +33,7 @@ func TestRepairCommand(t *testing.T) {
 	_, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)
 	wantText(t, "check", err, "is damaged in 1 place: run limitkeeper repair --store badger:"+dir)
 	out, _, err = runCommand("repair", repairCommand, "--store", "badger:"+dir)
-	for _, want := range []string{filepath.Base(segments[0]), "Kept: ", " events from 20", "Unreadable: ", "history", dryRun} {
+	for _, want := range []string{filepath.Base(segments[0]), "Kept: ", " events from 20", "Unreadable: records in ", " bytes, written after 20", "Their counts stay: ", "history is lost", dryRun} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("repair: got %q, %v, want %q", out, err, want)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/spf13/cobra"
 
@@ -23,7 +21,7 @@ import (
 )
 
 func signInCommand() *cobra.Command {
-	cmd := subcommand("sign-in NAME", "Prints a link that signs in to the dashboard, once, within 10 minutes", "NAME", "limitkeeper account sign-in acme --url https://api.example.com", runSignIn)
+	cmd := subcommand("sign-in NAME", "Prints a link that signs in to the dashboard, once, within 10 minutes", "limitkeeper account sign-in acme --url https://api.example.com", runSignIn)
 	cmd.Flags().String("url", "", "Address of the dashboard, such as https://api.example.com, if the config does not have it")
 	return cmd
 }
@@ -34,17 +32,10 @@ func runSignIn(c *adminClient, args []string) error {
 		return err
 	}
 	var v signInView
-	asJSON := c.json
-	c.json = false // the server does not know its public address
-	if err := c.call(http.MethodPost, "sign-in?"+url.Values{"account": {args[0]}}.Encode(), nil, &v); err != nil {
+	if err := c.call(http.MethodPost, "sign-in?"+url.Values{"account": {args[0]}, "origin": {origin}}.Encode(), nil, &v); err != nil {
 		return fmt.Errorf("creating a link for account %q: %w", args[0], err)
 	}
-	v.Link = origin + v.Link
-	if asJSON {
-		return json.NewEncoder(c.out).Encode(v)
-	}
-	_, err = fmt.Fprintf(c.out, "%s\nIt signs in to %s, once, until %s.\n", v.Link, printable(v.Account), shownTime(&v.ExpiresAt))
-	return err
+	return c.printf("%s\nIt signs in to %s, once, until %s.\n", v.Link, printable(v.Account), shownTime(&v.ExpiresAt))
 }
 
 // dashboardOrigin returns the origin of the dashboard from --url, or else from the running
@@ -57,36 +48,20 @@ func (c *adminClient) dashboardOrigin() (string, error) {
 		}
 		return "https://" + u.Host, nil
 	}
-	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodGet, "/config/apps/http", nil, nil)
-	if err != nil {
-		return "", c.explain(err)
+	var app caddyhttp.App
+	if err := c.fetch(http.MethodGet, "/config/apps/http", nil, &app); err != nil {
+		return "", err
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", fmt.Errorf("reading the answer of %s: %w", c.address, err)
-	}
-	origins := dashboardOrigins(b)
+	origins := dashboardOrigins(&app)
 	if len(origins) == 0 {
 		return "", errors.New("no site of the running config serves the dashboard (limitkeeper_api) over HTTPS: name its address, as in --url https://api.example.com")
 	}
 	return origins[0], nil
 }
 
-// handlerConfig has the members of a handler that locate the dashboard.
-type handlerConfig struct {
-	Handler   string              `json:"handler"`
-	Dashboard *bool               `json:"dashboard"`
-	Routes    caddyhttp.RouteList `json:"routes"`
-}
-
 // dashboardOrigins returns the origins of the dashboard in a config of the HTTP app, those with a
 // host name first.
-func dashboardOrigins(config []byte) []string {
-	var app caddyhttp.App
-	if json.Unmarshal(config, &app) != nil {
-		return nil
-	}
+func dashboardOrigins(app *caddyhttp.App) []string {
 	if app.HTTPPort == 0 {
 		app.HTTPPort = caddyhttp.DefaultHTTPPort
 	}
@@ -105,7 +80,7 @@ func dashboardOrigins(config []byte) []string {
 			port := fmt.Sprint(a.StartPort)
 			for _, host := range hosts {
 				switch {
-				case plain(host):
+				case plain(host), strings.ContainsAny(host, "*{"): // a pattern or a placeholder is no address
 				case host == "":
 					local = append(local, originOf(localHost(a.Host), port))
 				default:
@@ -131,20 +106,19 @@ func dashboardHosts(routes caddyhttp.RouteList, around []string) (hosts []string
 			}
 		}
 		for _, raw := range rt.HandlersRaw {
-			var h handlerConfig
+			var h struct {
+				Handler   string              `json:"handler"`
+				Dashboard *bool               `json:"dashboard"`
+				Routes    caddyhttp.RouteList `json:"routes"`
+			}
 			_ = json.Unmarshal(raw, &h) // another handler may have a member routes of another type
 			if h.Handler == "limitkeeper_api" && (h.Dashboard == nil || *h.Dashboard) {
-				hosts = append(hosts, hostNames(names)...)
+				hosts = append(hosts, names...)
 			}
 			hosts = append(hosts, dashboardHosts(h.Routes, names)...)
 		}
 	}
 	return hosts
-}
-
-// hostNames returns the names without host patterns and placeholders.
-func hostNames(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.ContainsAny(n, "*{") })
 }
 
 // localHost returns the host name of a listen address for a client on this machine.
@@ -162,16 +136,17 @@ func originOf(host, port string) string {
 // signInView is a sign-in link as the admin API and the commands show it.
 type signInView struct {
 	Account   string    `json:"account"`
-	Link      string    `json:"link"` // the admin API returns path and query only
+	Link      string    `json:"link"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
 func makeSignInLink(running *caddymodule.OpenStore, r *http.Request) (any, error) {
-	a, secret, expires, err := running.Service.NewSignInLink(r.Context(), r.URL.Query().Get("account"))
+	q := r.URL.Query()
+	a, secret, expires, err := running.Service.SignIn.NewLink(r.Context(), q.Get("account"))
 	if err != nil {
 		return nil, err
 	}
-	return signInView{Account: a.Name, Link: signInPath(secret), ExpiresAt: expires}, nil
+	return signInView{Account: a.Name, Link: q.Get("origin") + signInPath(secret), ExpiresAt: expires}, nil
 }
 
 // signInPath returns the path and query of a sign-in link.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 )
 
@@ -58,12 +60,12 @@ func TestDashboardOrigins(t *testing.T) {
 			t.Fatal(err)
 		}
 		var whole struct {
-			Apps struct{ HTTP json.RawMessage } `json:"apps"`
+			Apps struct{ HTTP caddyhttp.App } `json:"apps"`
 		}
 		if err := json.Unmarshal(config, &whole); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(dashboardOrigins(whole.Apps.HTTP)); got != tc.want {
+		if got := fmt.Sprint(dashboardOrigins(&whole.Apps.HTTP)); got != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}
 	}

@@ -15,69 +15,81 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 // appName is the name of Limitkeeper's app in a config.
 const appName = "limitkeeper"
 
-// storeSpec is a store given on the command line.
-type storeSpec struct {
-	raw       json.RawMessage // the store module in JSON, as in the config of the app
-	retention time.Duration   // the configured history_retention, or 0
-	tunables  core.Tunables   // the configured settings, or the defaults
+// namedStore is a store that a flag names.
+type namedStore struct {
+	flag      string
+	module    caddymodule.StoreModule
+	retention time.Duration    // the configured history_retention, or 0
+	tunables  service.Tunables // the configured settings, or the defaults
 }
 
-// parseStoreSpec parses badger:<dir>, redis:<address>[,<address>…] or config:<file>.
-func parseStoreSpec(spec, adapter string) (*storeSpec, error) {
+// loadNamed loads the module of the store that a flag names, without opening the store: badger:<dir>, redis:<address>[,<address>…] or
+// config:<file>. With exists the store must exist.
+func loadNamed(ctx caddy.Context, flag, value, adapter string, exists bool) (n *namedStore, err error) {
+	n = &namedStore{flag: flag}
+	app, err := namedApp(value, adapter)
+	if err == nil {
+		n.retention = time.Duration(app.HistoryRetention)
+		n.tunables, err = app.Tunables()
+	}
+	if err == nil {
+		n.module, err = caddymodule.LoadStore(ctx, app.StoreRaw)
+	}
+	if err == nil && exists {
+		err = isThere(n.module)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return n, nil
+}
+
+// namedApp returns the configuration of a store on the command line.
+func namedApp(spec, adapter string) (*caddymodule.App, error) {
 	kind, rest, _ := strings.Cut(spec, ":")
+	module := map[string]any{"module": kind}
 	switch {
 	case spec == "":
 		return nil, errors.New("name a store: badger:<dir>, redis:<address> or config:<file>")
-	case rest == "":
-	case kind == "badger":
-		return newStoreSpec(map[string]any{"module": kind, "dir": rest})
-	case kind == "redis":
-		return newStoreSpec(map[string]any{"module": kind, "addresses": strings.Split(rest, ",")})
-	case kind == "config":
-		return configuredStore(rest, adapter)
+	case rest != "" && kind == "badger":
+		module["dir"] = rest
+	case rest != "" && kind == "redis":
+		module["addresses"] = strings.Split(rest, ",")
+	case rest != "" && kind == "config":
+		return configuredApp(rest, adapter)
+	default:
+		return nil, fmt.Errorf("want badger:<dir>, redis:<address> or config:<file>, got %q", spec)
 	}
-	return nil, fmt.Errorf("want badger:<dir>, redis:<address> or config:<file>, got %q", spec)
-}
-
-func newStoreSpec(module map[string]any) (*storeSpec, error) {
 	raw, err := json.Marshal(module)
-	return &storeSpec{raw: raw, tunables: core.DefaultTunables()}, err
+	return &caddymodule.App{StoreRaw: raw}, err
 }
 
-// configuredStore returns the store of a config file.
-func configuredStore(file, adapter string) (*storeSpec, error) {
+// configuredApp returns the app of a config file.
+func configuredApp(file, adapter string) (*caddymodule.App, error) {
 	b, _, _, err := caddycmd.LoadConfig(file, adapter)
 	if err != nil {
 		return nil, err
 	}
-	var config struct {
-		Apps map[string]json.RawMessage `json:"apps"`
-	}
+	var config caddy.Config
+	app := new(caddymodule.App)
 	if err := json.Unmarshal(b, &config); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	raw, ok := config.Apps[appName]
+	raw, ok := config.AppsRaw[appName]
 	if !ok {
 		return nil, fmt.Errorf("%s configures no store: it has no app %s", file, appName)
 	}
-	var app caddymodule.App
-	if err := json.Unmarshal(raw, &app); err != nil {
+	if err := json.Unmarshal(raw, app); err != nil {
 		return nil, fmt.Errorf("%s: the app %s: %w", file, appName, err)
 	}
-	if app.StoreRaw == nil {
-		app.StoreRaw = json.RawMessage(`{"module": "badger"}`)
-	}
-	tunables, err := app.Tunables()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return &storeSpec{app.StoreRaw, time.Duration(app.HistoryRetention), tunables}, nil
+	return app, nil
 }
 
 // isThere returns an error if a store to read does not exist. Opening an embedded store would
@@ -98,32 +110,11 @@ func isThere(m caddymodule.StoreModule) error {
 	return fmt.Errorf("there is no store in %s", b.Dir)
 }
 
-// namedStore is a store that a flag names.
-type namedStore struct {
-	*storeSpec
-	flag   string
-	module caddymodule.StoreModule
-}
-
-// loadNamed loads the module of the store that a flag names, without opening the store. With exists the store must exist.
-func loadNamed(ctx caddy.Context, flag, value, adapter string, exists bool) (n *namedStore, err error) {
-	n = &namedStore{flag: flag}
-	if n.storeSpec, err = parseStoreSpec(value, adapter); err == nil {
-		if n.module, err = caddymodule.LoadStore(ctx, n.raw); err == nil && exists {
-			err = isThere(n.module)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	return n, nil
-}
-
 // use opens the store, which no server uses, calls fn and closes the store. What fn has written is durable only if use
 // returns nil. Errors of the store begin with the flag that names the store.
-func (n *namedStore) use(cmd *cobra.Command, t core.Tunables, fn func(core.Store) error) (err error) {
+func (n *namedStore) use(cmd *cobra.Command, fn func(core.Store) error) (err error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s, err := n.module.Open(log, t, nil)
+	s, err := n.module.Open(log, n.tunables, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", n.flag, err)
 	}

@@ -4,16 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 const usageHelp = `
@@ -30,7 +30,7 @@ const usageExample = `limitkeeper usage adjust acme key_8hw3nQ5vd2tcX6mbK4rJ --d
 // usageCommand adds the subcommands of the command usage.
 func usageCommand(cmd *cobra.Command) {
 	cmd.RunE, cmd.Example = needSubcommand, "  "+usageExample
-	adjust := subcommand("adjust ACCOUNT KEY|USER", "Adds to, or sets, the usage of a key or a user, by id", "ACCOUNT ID", usageExample, runUsageAdjust)
+	adjust := subcommand("adjust ACCOUNT KEY|USER", "Adds to, or sets, the usage of a key or a user, by id", usageExample, runUsageAdjust)
 	adjust.Flags().String("meter", core.MeterRequests, "What is adjusted: requests, or a meter that a plan names")
 	adjust.Flags().String("delta", "", "The number to add in every period; negative to give back")
 	adjust.Flags().String("set", "", "The new usage in the period of --period, instead of --delta")
@@ -42,11 +42,8 @@ func usageCommand(cmd *cobra.Command) {
 
 // adjustBody is the body of POST /limitkeeper/usage.
 type adjustBody struct {
-	Meter     string `json:"meter"`
-	Delta     *int64 `json:"delta,omitempty"`
-	Set       *int64 `json:"set,omitempty"`
-	Period    string `json:"period,omitempty"`
-	Reason    string `json:"reason"`
+	core.Adjustment
+	Period    string `json:"period,omitempty"` // its name
 	RequestID string `json:"request_id,omitempty"`
 }
 
@@ -84,13 +81,15 @@ func viewLimitUsages(list []core.LimitUsage) []limitView {
 }
 
 func runUsageAdjust(c *adminClient, args []string) error {
+	var v adjustView
 	body, err := adjustFlags(c.flags)
 	if err != nil {
 		return err
 	}
-	q := url.Values{"account": {args[0]}, "id": {args[1]}}
-	var v adjustView
-	if err := c.call(http.MethodPost, "usage?"+q.Encode(), body, &v); err != nil {
+	if err = body.setPeriod(); err == nil {
+		err = c.call(http.MethodPost, accountPath("usage", args[0], args[1]), body, &v)
+	}
+	if err != nil {
 		return fmt.Errorf("adjusting the usage of %q: %w", args[1], err)
 	}
 	notes := ""
@@ -115,36 +114,53 @@ func runUsageAdjust(c *adminClient, args []string) error {
 }
 
 // adjustFlags returns the adjustment in the flags of the command.
-func adjustFlags(flags caddycmd.Flags) (adjustBody, error) {
-	body := adjustBody{Meter: flags.String("meter"), Period: flags.String("period"), Reason: flags.String("reason"), RequestID: flags.String("request-id")}
+func adjustFlags(flags caddycmd.Flags) (body adjustBody, err error) {
+	body.Meter, body.Reason, body.RequestID = flags.String("meter"), flags.String("reason"), flags.String("request-id")
+	body.Period = flags.String("period")
 	if strings.TrimSpace(body.Reason) == "" {
 		return body, errors.New(`--reason is missing: the history shows it, as in --reason "outage of 3 May"`)
 	}
-	name, to := "delta", &body.Delta
-	if flags.String("delta") == "" {
-		name, to = "set", &body.Set
+	name := "delta"
+	if body.Set = flags.String("set") != ""; body.Set {
+		name = "set"
 	}
 	text := flags.String(name)
-	if text == "" || name == "delta" && flags.String("set") != "" {
-		return body, errors.New("give either --delta or --set with --period")
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
+	if body.Value, err = strconv.ParseInt(text, 10, 64); err != nil && text != "" {
 		return body, fmt.Errorf("--%s: want a whole number, got %q", name, text)
 	}
-	*to = &n
+	if text == "" || body.Set && flags.String("delta") != "" {
+		return body, errors.New("give either --delta or --set with --period")
+	}
 	return body, nil
 }
 
+// setPeriod sets the period of an adjustment that sets the usage.
+func (b *adjustBody) setPeriod() (err error) {
+	switch {
+	case b.Set:
+		if b.Adjustment.Period, err = core.ParsePeriod(b.Period); err != nil {
+			return errors.New("period: want one of " + core.PeriodNames(core.Periods()))
+		}
+	case b.Period != "":
+		return errors.New("a delta changes every period: give a period only with set")
+	}
+	return nil
+}
+
 // adjustUsage adjusts the usage of the key or user with the id in the query.
-func adjustUsage(s *core.Service, r *http.Request, account string) (any, error) {
-	var body adjustBody
-	if err := readBody(r, &body, `{"delta": …, "reason": …}`); err != nil {
+func adjustUsage(s *service.Service, r *http.Request, account string) (any, error) {
+	body, err := bodyOf[adjustBody](r, `{"meter": …, "value": …, "reason": …}`)
+	if err != nil {
 		return nil, err
 	}
-	call, err := body.call()
-	if err != nil {
+	if err := body.setPeriod(); err != nil {
 		return nil, badRequest(err)
+	}
+	call := service.AdjustmentCall{Adjustment: body.Adjustment}
+	if body.RequestID != "" {
+		if call.RequestID, err = service.ParseRequestID(body.RequestID); err != nil {
+			return nil, err
+		}
 	}
 	id := r.URL.Query().Get("id")
 	if strings.HasPrefix(id, "key_") {
@@ -156,7 +172,7 @@ func adjustUsage(s *core.Service, r *http.Request, account string) (any, error) 
 	}
 	user, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
-		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("want the id of a key, such as key_8hw3nQ5vd2tcX6mbK4rJ, or of a user, a number: got %q", core.MaskSecrets(id))}
+		return nil, badRequest(fmt.Errorf("want the id of a key, such as key_8hw3nQ5vd2tcX6mbK4rJ, or of a user, a number: got %q", secrets.MaskSecrets(id)))
 	}
 	u, repeated, err := s.AdjustUser(r.Context(), account, user, call)
 	if err != nil {
@@ -172,28 +188,4 @@ func adjustUsage(s *core.Service, r *http.Request, account string) (any, error) 
 		}
 	}
 	return v, nil
-}
-
-// call returns the adjustment of a body.
-func (b *adjustBody) call() (a core.AdjustmentCall, err error) {
-	a = core.AdjustmentCall{Adjustment: core.Adjustment{Meter: b.Meter, Reason: b.Reason}}
-	if b.RequestID != "" {
-		if a.RequestID, err = core.ParseRequestID(b.RequestID); err != nil {
-			return a, err
-		}
-	}
-	switch {
-	case (b.Delta == nil) == (b.Set == nil):
-		return a, errors.New("give either delta or set")
-	case b.Delta != nil && b.Period != "":
-		return a, errors.New("a delta changes every period: give a period only with set")
-	case b.Delta != nil:
-		a.Value = *b.Delta
-		return a, nil
-	}
-	a.Set, a.Value = true, *b.Set
-	if a.Period, err = core.ParsePeriod(b.Period); err != nil {
-		return a, errors.New("period: want one of " + core.PeriodNames(core.Periods()))
-	}
-	return a, nil
 }

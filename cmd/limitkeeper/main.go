@@ -34,7 +34,7 @@ To protect an upstream:    limitkeeper protect --to localhost:9000
 With a configuration file: limitkeeper run --config Caddyfile
 
 The commands account, apply, backup, check, clock, export, health, import, migrate,
-protect, rebuild, repair, restore, store and usage are Limitkeeper's.
+protect, repair, restore, store and usage are Limitkeeper's.
 The others are Caddy's own.`
 	runAsLimitkeeper()
 }

@@ -33,9 +33,12 @@ func TestWhole(t *testing.T) {
 
 // Values, members and their names have the lines of the text.
 func TestLines(t *testing.T) {
-	v, err := ParseJSON([]byte("\n{\"a\":\n 1,\n\"b\": [\n{}, \"x\\n\",\n true]}"), 3)
-	if err != nil {
+	var v Value
+	if err := v.ParseJSON([]byte("\n{\"a\":\n 1,\n\"b\": [\n{}, \"x\\n\",\n true]}"), 3); err != nil {
 		t.Fatal(err)
+	}
+	if err := new(Value).ParseJSON([]byte(`{"a":["[[[[","{{{{"]}`), 3); err != nil {
+		t.Errorf("brackets in strings: %v", err)
 	}
 	a, b := v.Members[0], v.Members[1]
 	b.Open()
@@ -59,7 +62,7 @@ func TestFaults(t *testing.T) {
 		``:                                 {1, "", "Must be valid JSON"},
 		strings.Repeat("[", 100_000) + "]": {1, "", "Must be valid JSON"},
 	} {
-		_, err := ParseJSON([]byte(text), 3)
+		err := new(Value).ParseJSON([]byte(text), 3)
 		if got, ok := errors.AsType[*SyntaxError](err); !ok || *got != want {
 			t.Errorf("%.40s: got %+v, want %+v", text, got, want)
 		}
@@ -73,8 +76,8 @@ func FuzzParseJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		const depth = 5
-		v, err := ParseJSON([]byte(text), depth)
-		if err != nil {
+		var v Value
+		if err := v.ParseJSON([]byte(text), depth); err != nil {
 			if fault := err.(*SyntaxError); fault.Text == "Must be valid JSON" && json.Valid([]byte(text)) {
 				t.Errorf("%q is valid", text)
 			}
@@ -102,7 +105,9 @@ func FuzzParseJSON(f *testing.F) {
 // forget removes the texts of objects and arrays, so that JSON encodes them.
 func (v *Value) forget() {
 	v.Open()
-	v.raw = ""
+	if v.Kind == '{' || v.Kind == '[' {
+		v.Text = ""
+	}
 	for i := range v.Members {
 		v.Members[i].forget()
 	}

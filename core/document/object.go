@@ -14,21 +14,23 @@ type Object struct {
 	faults  int // reported
 }
 
-// NewObject returns an object with a path, nil after it has reported that the value is none.
-func NewObject(v *Value, path string, report Report) *Object {
-	return objectLike(v, path, "Must be an object with members", report)
-}
-
-// objectLike is NewObject with the text of the fault.
-func objectLike(v *Value, path, want string, report Report) *Object {
+// NewObject returns the object at a path. A value that is no object is reported as a fault, and the result is nil.
+func NewObject(v *Value, path, want string, report Report) *Object {
 	if v.Kind != '{' {
 		if v.Kind != 0 {
 			report(v.Line, path, want)
 		}
 		return nil
 	}
+	o := new(Object)
+	o.Reset(v, path, report)
+	return o
+}
+
+// Reset makes an object of a value of the kind '{'.
+func (o *Object) Reset(v *Value, path string, report Report) {
 	v.Open()
-	return &Object{Line: v.Line, Path: path, members: v.Members, report: report}
+	*o = Object{Line: v.Line, Path: path, members: v.Members, report: report}
 }
 
 // fault reports a fault of the object or in it.
@@ -38,14 +40,12 @@ func (o *Object) fault(line int, path, text string) {
 }
 
 // Wrong reports that a member is wrong.
-func (o *Object) Wrong(name, text string) { o.fault(o.LineOf(name), Join(o.Path, name), text) }
-
-// LineOf returns the line of a member, or of the object if it has none.
-func (o *Object) LineOf(name string) int {
+func (o *Object) Wrong(name, text string) {
+	line := o.Line
 	if i := o.find(name); i >= 0 {
-		return o.members[i].Line
+		line = o.members[i].Line
 	}
-	return o.Line
+	o.fault(line, Join(o.Path, name), text)
 }
 
 // Lines returns the line of each member.
@@ -59,12 +59,6 @@ func (o *Object) Lines() map[string]int {
 
 // Has reports whether the object has a member, right or wrong.
 func (o *Object) Has(name string) bool { return o.find(name) >= 0 }
-
-// IsNull reports whether the object has a member that is null.
-func (o *Object) IsNull(name string) bool {
-	i := o.find(name)
-	return i >= 0 && o.members[i].Kind == 'n'
-}
 
 func (o *Object) find(name string) int {
 	for i := range o.members {
@@ -138,5 +132,5 @@ func pointer[T any](v T, ok bool) *T {
 	if !ok {
 		return nil
 	}
-	return &v
+	return new(v) // &v would allocate for a missing member too
 }

@@ -119,7 +119,7 @@ func (o *Object) limits(name string) (list []core.Limit) {
 		if len(list) > core.MaxLimits {
 			break // core refuses so many
 		}
-		one := objectLike(&v.Items[i], fmt.Sprintf("%s[%d]", Join(o.Path, name), i), wantLimits, o.fault)
+		one := NewObject(&v.Items[i], fmt.Sprintf("%s[%d]", Join(o.Path, name), i), wantLimits, o.fault)
 		if one == nil {
 			return list
 		}
@@ -145,7 +145,7 @@ func (o *Object) limits(name string) (list []core.Limit) {
 
 // rate returns the rate of a plan. Its burst is its requests unless it is given.
 func (o *Object) rate(name string) (rate core.Rate) {
-	one := objectLike(o.Take(name), Join(o.Path, name), wantRate, o.fault)
+	one := NewObject(o.Take(name), Join(o.Path, name), wantRate, o.fault)
 	if one == nil {
 		return rate
 	}
@@ -166,8 +166,8 @@ func (o *Object) rate(name string) (rate core.Rate) {
 
 // Member returns the value of a member of a type of core, and whether it is there and right. It is nil for null, if that is allowed.
 func (o *Object) Member(name string, typ core.MemberType, nullable bool) (v any, ok bool) {
-	if !o.Has(name) || nullable && o.IsNull(name) {
-		return nil, o.Take(name) != nil
+	if at := o.Take(name); at == nil || nullable && at.Kind == 'n' {
+		return nil, at != nil
 	}
 	before := o.faults
 	switch typ {

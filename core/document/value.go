@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -15,18 +16,16 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // Value is a value of JSON, or the same in YAML.
 type Value struct {
 	Kind    jsontext.Kind // 'n', 't', 'f', '"', '0', '{' or '['; 0 for a value whose fault was reported
 	Line    int           // from 1
-	Text    string        // of a string or number; that of a number of YAML may be none of JSON
+	Text    string        // of a string or number; that of a number of YAML may be none of JSON. Of an object or array: its JSON text, "" in YAML
 	Members []Named       // of an object, after Open
 	Items   []Value       // of an array, after Open
-
-	raw string // of an object or array of JSON; "" in YAML
 }
 
 // Named is a member of an object.
@@ -48,89 +47,82 @@ type SyntaxError struct {
 // Error implements error.
 func (e *SyntaxError) Error() string { return e.Text }
 
-// ParseJSON parses a JSON text (RFC 8259) of one value. It refuses what parsers read differently: a member that is there twice, and half a
-// surrogate pair. Objects and arrays nest up to a depth. The error is a [*SyntaxError]. The texts of the value share the memory of one copy of
-// the JSON text.
-func ParseJSON(text []byte, depth int) (v Value, err error) {
+// ParseJSON sets the value to that of a JSON text (RFC 8259), and reuses the memory of its members. It refuses what parsers read differently:
+// a member that is there twice, and half a surrogate pair. Objects and arrays nest up to a depth. The error is a [*SyntaxError]. The texts of the
+// value share the memory of one copy of the JSON text.
+func (v *Value) ParseJSON(text []byte, depth int) error {
+	room := v.Members[:cap(v.Members)]
+	clear(room)
+	*v = Value{Members: room[:0]}
 	if !utf8.Valid(text) {
-		return v, &SyntaxError{1, "", "Must be valid UTF-8"}
+		return &SyntaxError{1, "", "Must be valid UTF-8"}
 	}
-	p := parsers.Get().(*parser)
+	p := newParser(string(text), bytes.NewBuffer(text), 1, depth)
 	defer parsers.Put(p)
-	p.all, p.line, p.seen, p.depth = string(text), 1, 0, depth
-	p.in = *bytes.NewBuffer(text)
-	p.dec.Reset(&p.in)
-	if v, err = p.root(); err == nil {
+	v.Kind = p.dec.PeekKind()
+	err := p.root(v)
+	if err == nil {
+		if p.dec.InputOffset() == int64(len(text)) {
+			return nil
+		}
 		if _, err = p.dec.ReadToken(); err == io.EOF {
-			return v, nil
+			return nil // behind space
 		}
 		err = cmp.Or(err, errors.New("a second value"))
 	}
-	return v, p.fault(err)
+	return p.fault(err)
 }
 
 // Open parses the members or items. What is in them is parsed when they are opened: a body of 64 KiB can have 30,000 values, and most of them
 // are read as one JSON text or not at all.
 func (v *Value) Open() {
-	if v.raw == "" || v.Members != nil || v.Items != nil {
+	if v.Kind != '{' && v.Kind != '[' || v.Text == "" || len(v.Members) > 0 || v.Items != nil {
 		return
 	}
-	p := parsers.Get().(*parser)
+	p := newParser(v.Text, bytes.NewBufferString(v.Text), v.Line, math.MaxInt)
 	defer parsers.Put(p)
-	p.all, p.line, p.seen, p.depth = v.raw, v.Line, 0, math.MaxInt
-	p.in = *bytes.NewBufferString(v.raw)
-	p.dec.Reset(&p.in)
 	_ = p.level(v) // it is valid
 }
 
 type parser struct {
-	dec  jsontext.Decoder
-	in   bytes.Buffer
-	all  string
-	line int // at the offset seen
-	seen int
-
+	dec   jsontext.Decoder
+	in    bytes.Buffer
+	all   string
+	lines bool // all has several
+	line  int  // at the offset seen
+	seen  int
 	depth int // the largest
 }
 
 var parsers = sync.Pool{New: func() any { return new(parser) }}
 
+// newParser returns a parser from the pool.
+func newParser(all string, in *bytes.Buffer, line, depth int) *parser {
+	p := parsers.Get().(*parser)
+	p.all, p.lines, p.line, p.seen, p.depth = all, strings.IndexByte(all, '\n') >= 0, line, 0, depth
+	p.in = *in
+	p.dec.Reset(&p.in)
+	return p
+}
+
 var errDepth = errors.New("too deep")
 
-// here returns the line at the end of the last token or value that dec has read.
-func (p *parser) here() int {
-	at := int(p.dec.InputOffset())
-	p.line += strings.Count(p.all[p.seen:at], "\n")
-	p.seen = at
+// lineAt returns the line of an offset, which is behind the offsets of earlier calls.
+func (p *parser) lineAt(offset int) int {
+	if p.lines {
+		p.line += strings.Count(p.all[p.seen:offset], "\n")
+		p.seen = offset
+	}
 	return p.line
 }
 
-// scalar reads a string, a number or a word. It returns the content of a string.
-func (p *parser) scalar() (string, error) {
-	raw, err := p.dec.ReadValue()
-	if err != nil {
-		return "", err
-	}
-	at := int(p.dec.InputOffset())
-	switch {
-	case raw[0] != '"':
-		return p.all[at-len(raw) : at], nil
-	case bytes.IndexByte(raw, '\\') >= 0:
-		content, err := jsontext.AppendUnquote(nil, raw)
-		return string(content), err
-	}
-	return p.all[at-len(raw)+1 : at-1], nil
-}
-
 // root reads the value of the whole text.
-func (p *parser) root() (v Value, err error) {
-	if v.Kind = p.dec.PeekKind(); v.Kind != '{' {
-		err = p.value(&v)
-		return v, err
+func (p *parser) root(v *Value) error {
+	if v.Kind != '{' {
+		return p.value(v)
 	}
-	err = p.level(&v)
-	v.raw = strings.TrimSpace(p.all)
-	return v, err
+	v.Text = strings.TrimSpace(p.all)
+	return p.level(v)
 }
 
 // level reads an object or array, and the objects and arrays in it as JSON texts.
@@ -138,7 +130,7 @@ func (p *parser) level(v *Value) error {
 	if _, err := p.dec.ReadToken(); err != nil {
 		return err
 	}
-	v.Line = p.here()
+	v.Line = p.lineAt(int(p.dec.InputOffset()))
 	for {
 		if next := p.dec.PeekKind(); next == '}' || next == ']' {
 			_, err := p.dec.ReadToken()
@@ -151,47 +143,55 @@ func (p *parser) level(v *Value) error {
 			}
 			continue
 		}
-		if v.Members == nil {
-			v.Members = make([]Named, 0, 4)
+		n := len(v.Members)
+		if n == cap(v.Members) {
+			v.Members = slices.Grow(v.Members, 4)
 		}
-		v.Members = append(v.Members, Named{})
-		m := &v.Members[len(v.Members)-1]
-		var err error
-		if m.Name, err = p.scalar(); err != nil {
+		v.Members = v.Members[:n+1] // the memory behind the members is zero
+		m := &v.Members[n]
+		if err := p.value(&m.Value); err != nil {
 			return err
 		}
-		m.Line = p.here()
-		if err = p.value(&m.Value); err != nil {
+		m.Name, m.Line = m.Text, m.Value.Line
+		if err := p.value(&m.Value); err != nil {
 			return err
 		}
 	}
 }
 
-// value reads a value, an object or array as a JSON text.
-func (p *parser) value(v *Value) (err error) {
-	if v.Kind = p.dec.PeekKind(); v.Kind != '{' && v.Kind != '[' {
-		v.Text, err = p.scalar()
-		v.Line = p.here()
+// value reads a value: the content of a string, and the JSON text of an object or array.
+func (p *parser) value(v *Value) error {
+	raw, err := p.dec.ReadValue()
+	if err != nil {
 		return err
 	}
-	if _, err = p.dec.ReadToken(); err != nil {
+	to := int(p.dec.InputOffset())
+	from := to - len(raw)
+	v.Kind, v.Line, v.Text = raw.Kind(), p.lineAt(from), p.all[from:to]
+	switch {
+	case v.Kind == '"' && bytes.IndexByte(raw, '\\') >= 0:
+		content, err := jsontext.AppendUnquote(nil, raw)
+		v.Text = string(content)
 		return err
-	}
-	v.Line = p.here()
-	from, inside := p.seen-1, p.dec.StackDepth()
-	deepest := inside
-	for p.dec.StackDepth() >= inside {
-		if _, err = p.dec.ReadToken(); err != nil {
-			return err
-		}
-		deepest = max(deepest, p.dec.StackDepth())
-	}
-	p.here()
-	v.raw = p.all[from:p.seen]
-	if deepest > p.depth {
+	case v.Kind == '"':
+		v.Text = v.Text[1 : len(v.Text)-1]
+	case nestsOver(raw, p.depth-p.dec.StackDepth()):
 		return errDepth
 	}
 	return nil
+}
+
+// nestsOver reports whether the objects and arrays of a value nest deeper than a depth.
+func nestsOver(raw jsontext.Value, depth int) bool {
+	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= depth {
+		return false // fast path: nearly all values
+	}
+	for dec := jsontext.NewDecoder(bytes.NewBuffer(raw)); dec.StackDepth() <= depth; {
+		if _, err := dec.ReadToken(); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // fault returns the error for an error of the decoder.
@@ -224,8 +224,8 @@ func Join(path, member string) string {
 
 // JSON returns the value as a JSON text, with the members in their order. ok is false for a value that JSON does not have.
 func (v *Value) JSON() (text jsontext.Value, ok bool) {
-	if v.raw != "" {
-		return jsontext.Value(v.raw), true
+	if (v.Kind == '{' || v.Kind == '[') && v.Text != "" {
+		return jsontext.Value(v.Text), true
 	}
 	var b bytes.Buffer
 	enc := jsontext.NewEncoder(&b, jsontext.PreserveRawStrings(true))
@@ -266,7 +266,7 @@ func (v *Value) encode(enc *jsontext.Encoder) error {
 func Shown(name string) string {
 	const most = 64
 	name = strings.ToValidUTF8(name[:min(len(name), most)], "")
-	return core.MaskSecrets(strings.Map(func(r rune) rune {
+	return secrets.MaskSecrets(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return unicode.ReplacementChar
 		}

@@ -10,6 +10,9 @@ type Bytes struct {
 	mu    sync.Mutex
 	total int64
 	of    map[string]int64
+
+	unread  []*Body // that are being read
+	checked bool    // check will run
 }
 
 // take adds n bytes of an owner. It adds nothing and returns false if that would exceed a bound; with first, an owner without any bytes has
@@ -17,6 +20,10 @@ type Bytes struct {
 func (b *Bytes) take(owner string, n int64, first bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.takeLocked(owner, n, first)
+}
+
+func (b *Bytes) takeLocked(owner string, n int64, first bool) bool {
 	if (b.total+n > b.All || b.of[owner]+n > b.Each) && !(first && b.of[owner] == 0) {
 		return false
 	}
@@ -24,30 +31,22 @@ func (b *Bytes) take(owner string, n int64, first bool) bool {
 	return true
 }
 
-func (b *Bytes) addLocked(owner string, n int64) {
-	if b.of == nil {
-		b.of = map[string]int64{}
-	}
-	b.total += n
-	b.of[owner] += n
-}
-
-// add adds n bytes of an owner, also beyond the bounds.
+// add adds n bytes of an owner, also beyond the bounds. It removes bytes if n is negative.
 func (b *Bytes) add(owner string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.addLocked(owner, n)
 }
 
-// give removes n bytes of an owner.
-func (b *Bytes) give(owner string, n int64) {
+func (b *Bytes) addLocked(owner string, n int64) {
 	if n == 0 {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.total -= n
-	if b.of[owner] -= n; b.of[owner] == 0 {
+	if b.of == nil {
+		b.of = map[string]int64{}
+	}
+	b.total += n
+	if b.of[owner] += n; b.of[owner] == 0 {
 		delete(b.of, owner)
 	}
 }
@@ -57,5 +56,5 @@ func (b *Bytes) Hold(owner string, n int64) (release func(), err error) {
 	if !b.take(owner, n, false) {
 		return nil, ErrBusy
 	}
-	return func() { b.give(owner, n) }, nil
+	return func() { b.add(owner, -n) }, nil
 }

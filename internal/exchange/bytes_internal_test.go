@@ -16,13 +16,13 @@ func TestBytes(t *testing.T) {
 	if b.take("a", 1, true) || !b.take("c", 20, true) {
 		t.Error("the first of an owner was refused, or not the second")
 	}
-	b.give("c", 20)
-	b.give("a", 6)
+	b.add("c", -20)
+	b.add("a", -6)
 	if !b.take("c", 6, false) {
 		t.Error("6 bytes are free, and were refused")
 	}
-	b.give("b", 4)
-	b.give("c", 6)
+	b.add("b", -4)
+	b.add("c", -6)
 	if b.total != 0 || len(b.of) != 0 {
 		t.Errorf("nothing is taken, and %d bytes count, of %v", b.total, b.of)
 	}

@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,7 +38,7 @@ func TestUnfinished(t *testing.T) {
 	answer := bytes.Repeat([]byte("x"), 16<<20)
 	answers, bodies := &Bytes{All: 20 << 20, Each: 20 << 20}, &Bytes{All: 6000, Each: 6000}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body bytes.Buffer
+		var body Body
 		if err := bodies.ReadBody(&body, w, r, "a", 9000); err != nil {
 			AnswerUnread(w, r)
 			status := http.StatusBadRequest
@@ -197,6 +200,70 @@ func TestWriteDeadlines(t *testing.T) {
 		release()
 		if len(w.set) != tt.sets || tt.sets > 0 && time.Until(w.set[0]) <= 0 {
 			t.Errorf("HTTP/%d, %d bytes: deadlines %v, want %d", tt.proto, tt.n, w.set, tt.sets)
+		}
+	}
+}
+
+// stalled is a request body that does not come until the deadline of its connection.
+type stalled struct {
+	http.ResponseWriter
+	over chan struct{}
+}
+
+func (s *stalled) Read([]byte) (int, error) { <-s.over; return 0, os.ErrDeadlineExceeded }
+func (*stalled) Close() error               { return nil }
+
+// SetReadDeadline is called by [http.ResponseController].
+func (s *stalled) SetReadDeadline(time.Time) error { close(s.over); return nil }
+
+// A body that does not come is given up after 19 to 20 s, whenever it begins, and others are not. A failure means that a client can hold a
+// connection by sending nothing.
+func TestStalledBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bytes{All: 1 << 20, Each: 1 << 20}
+		var waiting sync.WaitGroup
+		for i := range 5 {
+			waiting.Go(func() {
+				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
+				began, body := time.Now(), &stalled{httptest.NewRecorder(), make(chan struct{})}
+				err := b.ReadBody(new(Body), body, &http.Request{ContentLength: 5, Body: body}, "a", 10)
+				if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < 19*time.Second || took > 20*time.Second {
+					t.Errorf("body %d: got %v after %v, want the end of its time after 19 to 20 s", i, err, took)
+				}
+				r := &http.Request{ContentLength: 1, Body: io.NopCloser(strings.NewReader("x"))}
+				if err := b.ReadBody(new(Body), httptest.NewRecorder(), r, "a", 10); err != nil {
+					t.Errorf("a body that has come: %v", err)
+				}
+			})
+		}
+		waiting.Wait()
+		time.Sleep(checkEvery)
+		synctest.Wait()
+		if b.checked || len(b.unread) > 0 {
+			t.Errorf("%d bodies are left, checked %v", len(b.unread), b.checked)
+		}
+	})
+}
+
+// After a refusal before the body, a client that sends no body loses its connection.
+func TestRefusedBodies(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		AnswerUnread(w, r)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer srv.Close()
+	for _, length := range []string{"Content-Length: 5", "Content-Length: 100000", "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(srv.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", length); err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 401") {
+			t.Errorf("%s: got %q, %v, want 401 and the end of the connection", length, answer, err)
 		}
 	}
 }

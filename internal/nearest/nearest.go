@@ -1,27 +1,19 @@
 // Package nearest finds the known word that a misspelt word probably means.
 package nearest
 
-// Of returns the known word with the smallest Levenshtein distance to word. It returns "" if the smallest distance is more than 2 and more
-// than a third of the length of word, or if word is longer than 64 bytes.
-func Of(word string, known []string) (found string) {
+// Hint returns a question for the end of an error about an unknown word, ": did you mean account?": the known word with the smallest Levenshtein
+// distance to word. It returns "" if that distance is more than 2 and more than a third of the length of word, or if word is longer than 64 bytes.
+func Hint(word string, known []string) (hint string) {
 	if len(word) > 64 {
 		return ""
 	}
 	best := max(2, len(word)/3) + 1
 	for _, k := range known {
 		if d := distance(word, k); d < best {
-			best, found = d, k
+			best, hint = d, ": did you mean "+k+"?"
 		}
 	}
-	return found
-}
-
-// Hint returns a question for the end of an error about an unknown word, ": did you mean account?", "" if no known word is near.
-func Hint(word string, known []string) string {
-	if found := Of(word, known); found != "" {
-		return ": did you mean " + found + "?"
-	}
-	return ""
+	return hint
 }
 
 // distance returns the edit distance of two words, in bytes.

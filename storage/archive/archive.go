@@ -73,7 +73,7 @@ func IncompleteError(names []string) error {
 // Header is the first line of an archive.
 type Header struct {
 	Version int       `json:"version"`
-	Source  string    `json:"source"` // the program and store that wrote the archive
+	Source  string    `json:"source"` // the program that wrote the archive
 	Time    time.Time `json:"time"`   // when the archive was begun
 }
 
@@ -93,7 +93,7 @@ type Record struct {
 	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
 	Err   error // why the line is no valid record
 
-	line []byte // the record as a line, from a filter; valid until Put returns
+	line []byte // the record as a line, from a filter
 }
 
 // Sink takes the records of an archive in their order.
@@ -116,30 +116,17 @@ type Access struct {
 	core.Access
 }
 
-// Owner names the key or user that a counter, day or event belongs to.
-type Owner struct {
-	AccountID string `json:"account_id"`
-	KeyID     string `json:"key_id,omitempty"`
-	UserID    int64  `json:"user_id,omitempty"`
-}
-
-func (o Owner) id() core.CounterID {
-	return core.CounterID{Account: o.AccountID, KeyID: o.KeyID, UserID: o.UserID}
-}
-
-func ownerOf(id core.CounterID) Owner { return Owner{id.Account, id.KeyID, id.UserID} }
-
-// String names the key or user in messages.
-func (o Owner) String() string {
-	if o.KeyID != "" {
-		return "key " + o.KeyID
+// nameOf names the key or user of a counter in messages.
+func nameOf(id core.CounterID) string {
+	if id.KeyID != "" {
+		return "key " + id.KeyID
 	}
-	return "user " + strconv.FormatInt(o.UserID, 10)
+	return "user " + strconv.FormatInt(id.UserID, 10)
 }
 
 // Counter is the record of the counter of a key or user. Unused counters have no record.
 type Counter struct {
-	Owner
+	core.CounterID
 	At            time.Time `json:"at"`    // when it last counted; all windows contain this time
 	Today         int64     `json:"today"` // requests on the UTC day of At
 	Usage         []Usage   `json:"usage"` // sorted by meter, requests first, then by period; usage of 0 is left out
@@ -157,7 +144,7 @@ type Usage struct {
 
 // Day is the record of the traffic of a key or user on one day.
 type Day struct {
-	Owner
+	core.CounterID
 	core.CounterDay
 }
 
@@ -175,11 +162,11 @@ const (
 )
 
 // owner returns the key or user whose history has the event.
-func (e *Event) owner() Owner {
+func (e *Event) owner() core.CounterID {
 	if e.History == historyOfKey {
-		return Owner{AccountID: e.AccountID, KeyID: e.KeyID}
+		return core.CounterID{Account: e.AccountID, KeyID: e.KeyID}
 	}
-	return Owner{AccountID: e.AccountID, UserID: e.UserID}
+	return core.CounterID{Account: e.AccountID, UserID: e.UserID}
 }
 
 // newEvent returns the record of an entry in the history of a key or user.
@@ -192,10 +179,27 @@ func newEvent(of core.CounterID, e core.Entry) *Event {
 	return &Event{of.Account, history, e}
 }
 
+// anchors has the anchors of few users, as most have none, and of the keys of these users. Anchors give the windows of counters.
+type anchors map[core.CounterID]core.Anchors
+
+// add adds the anchors of a user or key, and nothing for another resource. The user of a key is added before the key.
+func (a anchors) add(resource any) {
+	switch v := resource.(type) {
+	case *core.User:
+		if len(v.Anchors) > 0 {
+			a[core.CounterID{Account: v.AccountID, UserID: v.ID}] = v.Anchors
+		}
+	case *core.Key:
+		if of := a[core.CounterID{Account: v.AccountID, UserID: v.UserID}]; of != nil {
+			a[core.CounterID{Account: v.AccountID, KeyID: v.ID}] = of
+		}
+	}
+}
+
 // newCounter returns the record of a counter. The user of the counter has the anchors.
 func newCounter(of core.CounterID, c *core.Counter, anchors core.Anchors) *Counter {
 	at := time.Unix(c.At, 0).UTC()
-	r := &Counter{Owner: ownerOf(of), At: at, Today: c.Today, Usage: []Usage{}, DeniedOmitted: c.DeniedOmitted}
+	r := &Counter{CounterID: of, At: at, Today: c.Today, Usage: []Usage{}, DeniedOmitted: c.DeniedOmitted}
 	if !c.LastUsedAt.IsZero() {
 		r.LastUsedAt = c.LastUsedAt.UTC()
 	}

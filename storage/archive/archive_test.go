@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
@@ -106,7 +107,7 @@ func TestEmpty(t *testing.T) {
 func addAccount(t testing.TB, s core.Store, name string) {
 	t.Helper()
 	a := &core.Account{ID: "acct_" + name, Name: name, CreatedAt: noon}
-	k := &core.OwnerKey{ID: "okey_" + name, AccountID: a.ID, Name: "owner", Hint: "lk_…wxyz", Digest: core.DigestOf(name), CreatedAt: noon}
+	k := &core.OwnerKey{ID: "okey_" + name, AccountID: a.ID, Name: "owner", Hint: "lk_…wxyz", Digest: secrets.DigestOf(name), CreatedAt: noon}
 	if err := s.CreateAccount(t.Context(), a, k); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestNumbers(t *testing.T) {
 	update(func(tx core.Tx) error {
 		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 5, Name: "u"}), tx.PutUser(&core.User{AccountID: "acct_a", ID: 7, Name: "u"}),
 			tx.PutPlan(&core.Plan{AccountID: "acct_a", ID: "plan", Seq: 6, Limit: 1}),
-			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key", Name: "k", Hint: "…", Seq: 21, UserID: 5, Status: core.KeyActive, Digest: core.DigestOf("key")}))
+			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key", Name: "k", Hint: "…", Seq: 21, UserID: 5, Status: core.KeyActive, Digest: secrets.DigestOf("key")}))
 	})
 	update(func(tx core.Tx) error {
 		return errors.Join(tx.DeletePlan("plan"), tx.DeleteKey("key"), tx.DeleteUser(7))
@@ -276,7 +277,7 @@ func TestTwoRuns(t *testing.T) {
 					t.Fatalf("the later run: %v", err)
 				}
 				used := core.Counter{At: r.Value.(*Counter).At.Unix(), Requests: core.PeriodUsage{core.Lifetime: 1 << 40}}
-				if err := to.SetCounters(ctx, []core.CounterID{r.Value.(*Counter).id()}, []core.Counter{used}); err != nil {
+				if err := to.SetCounters(ctx, []core.CounterID{r.Value.(*Counter).CounterID}, []core.Counter{used}); err != nil {
 					t.Fatal(err)
 				}
 				counted = everything(t, to)
@@ -329,7 +330,7 @@ func TestRefused(t *testing.T) {
 	addAccount(t, from, "a")
 	err := from.Update(t.Context(), "acct_a", func(tx core.Tx) error {
 		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 1, Name: "u"}),
-			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key_1", Name: "k", Hint: "…", UserID: 1, Status: core.KeyActive, Digest: core.DigestOf("value")}))
+			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key_1", Name: "k", Hint: "…", UserID: 1, Status: core.KeyActive, Digest: secrets.DigestOf("value")}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -337,7 +338,7 @@ func TestRefused(t *testing.T) {
 	archive := archiveOf(t, from)
 	account := func(id, name, owner string) func(*memstore.Store) error {
 		return func(s *memstore.Store) error {
-			return s.CreateAccount(t.Context(), &core.Account{ID: id, Name: name}, &core.OwnerKey{ID: "okey", AccountID: id, Name: "o", Hint: "…", Digest: core.DigestOf(owner)})
+			return s.CreateAccount(t.Context(), &core.Account{ID: id, Name: name}, &core.OwnerKey{ID: "okey", AccountID: id, Name: "o", Hint: "…", Digest: secrets.DigestOf(owner)})
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -352,12 +353,12 @@ func TestRefused(t *testing.T) {
 		"a store for restore": {account("acct_b", "b", "b"), ImportOptions{EmptyOnly: true}, `the store is not empty: it has the account "b"`},
 		"an earlier restore": {func(s *memstore.Store) error {
 			return s.CreateAccount(t.Context(), &core.Account{ID: "acct_a", Name: "a", Import: &core.AccountImport{SHA256: "00", Complete: true}},
-				&core.OwnerKey{ID: "okey_a", AccountID: "acct_a", Name: "o", Hint: "…", Digest: core.DigestOf("a")})
+				&core.OwnerKey{ID: "okey_a", AccountID: "acct_a", Name: "o", Hint: "…", Digest: secrets.DigestOf("a")})
 		}, ImportOptions{EmptyOnly: true}, `the store already has the account "a", from another import. Restore into an empty store`},
 		"a key": {func(s *memstore.Store) error {
 			return errors.Join(account("acct_b", "b", "b")(s), s.Update(t.Context(), "acct_b", func(tx core.Tx) error {
 				return errors.Join(tx.PutUser(&core.User{AccountID: "acct_b", ID: 1, Name: "u"}),
-					tx.PutKey(&core.Key{AccountID: "acct_b", ID: "key_2", Name: "k", Hint: "…", Status: core.KeyActive, UserID: 1, Digest: core.DigestOf("value")}))
+					tx.PutKey(&core.Key{AccountID: "acct_b", ID: "key_2", Name: "k", Hint: "…", Status: core.KeyActive, UserID: 1, Digest: secrets.DigestOf("value")}))
 			}))
 		}, small(), "line 5: key key_1: a key of the store has the same value"},
 	} {
@@ -394,7 +395,7 @@ func TestProblems(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(line int, text string) string
 		want   []string
-		total  int64
+		total  int
 	}{
 		"three": {func(line int, text string) string {
 			switch line {
@@ -560,7 +561,7 @@ func TestTrailer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Header.Version != Version || r.Header.Source != "test" || time.Since(r.Header.Time) > time.Hour {
+	if r.Header.Version != Version || r.Header.Source != "limitkeeper" || time.Since(r.Header.Time) > time.Hour {
 		t.Errorf("header: got %+v", r.Header)
 	}
 	n := Counts{}

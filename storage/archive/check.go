@@ -10,31 +10,27 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/internal/problem"
 )
 
-// The bounds of the error for an invalid archive.
-const (
-	maxProblems = 100 // invalid records that are listed
-	maxProblem  = 500 // bytes of the text of each
-)
+// maxProblem bounds the text of a problem, in bytes.
+const maxProblem = 500
 
 // Problems is the error for an archive with invalid records, and for one that the target cannot take. It is an [ErrRefused].
 type Problems struct {
-	First      []string // the first of them, each with its line if the archive is a file
-	Total      int64
-	brokenRule bool // of core
+	problem.List      // each with its line if the archive is a file
+	brokenRule   bool // of core
 }
 
 // Error lists the problems, one on a line.
 func (p *Problems) Error() string {
-	list := strings.Join(p.First, "\n")
-	if more := p.Total - int64(len(p.First)); more > 0 {
-		list += fmt.Sprintf("\nand %d more", more)
-	}
+	lines := p.Lines()
 	if p.brokenRule {
-		list += "\nIf an earlier version wrote the archive: change these records in its service, and make a new backup. For a key prefix, upgrade that service first"
+		lines = append(lines, "If an earlier version wrote the archive: change these records in its service, "+
+			"and make a new backup. For a key prefix, upgrade that service first")
 	}
-	return ErrRefused.Error() + ":\n" + list
+	return ErrRefused.Error() + ":\n" + strings.Join(lines, "\n")
 }
 
 // Unwrap returns ErrRefused.
@@ -46,37 +42,31 @@ type checker struct {
 	problems Problems
 	firstDay core.Date // earlier days are left out
 
-	names, ids map[string]bool        // of the accounts; ids has the ids of owner's keys, too
-	ownerKeys  map[core.Digest]bool   // of all accounts
-	digests    map[core.Digest]string // of the keys of all accounts, with the id of the key
-	imported   []*core.Account        // accounts of the target that an import has created
-	accounts   int                    // of the target
-	emptyOnly  bool                   // every account of the target is in imported
-	complete   int                    // accounts of the target that an import of the same records has completed
+	names, ids map[string]bool           // of the accounts; ids has the ids of owner's keys, too
+	ownerKeys  map[secrets.Digest]bool   // of all accounts
+	digests    map[secrets.Digest]string // of the keys of all accounts, with the id of the key
+	imported   []*core.Account           // accounts of the target that an import has created
+	accounts   int                       // of the target
+	emptyOnly  bool                      // every account of the target is in imported
+	complete   int                       // accounts of the target that an import of the same records has completed
 
 	at       Record
 	account  *Account // the account of the next records
 	kind     int      // index in Kinds of the last record
 	plans    map[string]bool
 	planSeq  int64
-	users    map[int64]*owner
 	userID   int64
 	unique   map[core.UserFilter]bool // see [core.User.UniqueFilters]
-	asKeys   map[core.Digest]int64    // the users whose external id may be a key, by its digest
-	keys     map[string]*owner
+	asKeys   map[secrets.Digest]int64 // the users whose external id may be a key, by its digest
 	keySeq   int64
+	owners   map[core.CounterID]int // the users and keys, with their numbers in the order of the archive, from 1
+	anchors  anchors
 	last     position // of the last counter, day or event
 	hasOwner bool     // the account has an owner's key
 
-	usageOf  Owner   // of the last counter or day
-	counter  Counter // its counter
-	hasToday bool    // it has the day of its counter
-}
-
-// owner is a key or user that records may refer to.
-type owner struct {
-	number  int // in the order of the archive, from 1
-	anchors core.Anchors
+	usageOf  core.CounterID // of the last counter or day
+	counter  Counter        // its counter
+	hasToday bool           // it has the day of its counter
 }
 
 // position is the place of a record within its section: sorted by user and key, and then by date. A counter comes before its
@@ -91,7 +81,7 @@ const beforeDays = math.MinInt32
 
 func newChecker(ctx context.Context, target core.Store, emptyOnly bool) (*checker, error) {
 	c := &checker{target: target, names: map[string]bool{}, ids: map[string]bool{},
-		ownerKeys: map[core.Digest]bool{}, digests: map[core.Digest]string{}, emptyOnly: emptyOnly}
+		ownerKeys: map[secrets.Digest]bool{}, digests: map[secrets.Digest]string{}, emptyOnly: emptyOnly}
 	if target == nil {
 		return c, nil
 	}
@@ -113,18 +103,11 @@ const pageOfAccounts = 1000
 
 // problem notes a problem of the present record.
 func (c *checker) problem(format string, args ...any) {
-	c.problems.Total++
-	if len(c.problems.First) == maxProblems {
-		return
-	}
 	text := fmt.Sprintf(format, args...)
 	if len(text) > maxProblem {
 		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
 	}
-	if c.at.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", c.at.Line, text)
-	}
-	c.problems.First = append(c.problems.First, text)
+	c.problems.Add(problem.Problem{Line: int(c.at.Line), Text: text})
 }
 
 // Put implements [Sink].
@@ -175,7 +158,7 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 			return nil
 		}
 		c.notAhead("event", v.At)
-		c.owner(v.owner(), position{})
+		c.inOrder(v.owner(), position{})
 	}
 	return nil
 }
@@ -199,34 +182,33 @@ func (c *checker) notAhead(kind string, at time.Time) {
 }
 
 func (c *checker) putCounter(v *Counter) {
-	o := c.owner(v.Owner, position{date: beforeDays})
-	if o == nil {
+	if !c.inOrder(v.CounterID, position{date: beforeDays}) {
 		return
 	}
-	c.beginUsage(v.Owner, *v)
+	c.beginUsage(v.CounterID, *v)
 	c.notAhead("counter", v.At)
 	c.notAhead("counter", v.LastUsedAt)
-	if err := v.check(o.anchors); err != nil {
-		c.problem("the counter of %v: %v", v.Owner, err)
+	if err := v.check(c.anchors[v.CounterID]); err != nil {
+		c.problem("the counter of %s: %v", nameOf(v.CounterID), err)
 	}
 }
 
 func (c *checker) putDay(v *Day) {
-	if c.owner(v.Owner, position{date: v.Date}) == nil {
+	if !c.inOrder(v.CounterID, position{date: v.Date}) {
 		return
 	}
-	if c.usageOf != v.Owner {
-		c.beginUsage(v.Owner, Counter{At: time.Unix(0, 0)})
+	if c.usageOf != v.CounterID {
+		c.beginUsage(v.CounterID, Counter{At: time.Unix(0, 0)})
 	}
 	c.notAhead("day", v.Date.Start())
 	if err := v.check(&c.counter); err != nil {
-		c.problem("the day %v of %v: %v", v.Date, v.Owner, err)
+		c.problem("the day %v of %s: %v", v.Date, nameOf(v.CounterID), err)
 	}
 	c.hasToday = c.hasToday || v.Date == core.DateOf(c.counter.At)
 }
 
 // beginUsage begins the days of a key or user.
-func (c *checker) beginUsage(of Owner, counter Counter) {
+func (c *checker) beginUsage(of core.CounterID, counter Counter) {
 	c.endUsage()
 	c.usageOf, c.counter, c.hasToday = of, counter, false
 }
@@ -234,9 +216,9 @@ func (c *checker) beginUsage(of Owner, counter Counter) {
 // endUsage checks the days of the last key or user as a whole.
 func (c *checker) endUsage() {
 	if today := core.DateOf(c.counter.At); c.counter.Today > 0 && !c.hasToday && today >= c.firstDay {
-		c.problem("%v before has no day %v, and its counter has traffic of that day", c.usageOf, today)
+		c.problem("%s before has no day %v, and its counter has traffic of that day", nameOf(c.usageOf), today)
 	}
-	c.usageOf, c.counter = Owner{}, Counter{}
+	c.usageOf, c.counter = core.CounterID{}, Counter{}
 }
 
 // belongs reports whether a record belongs to the present account.

@@ -6,13 +6,15 @@ import (
 	"fmt"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 func (c *checker) putAccount(ctx context.Context, a *Account) error {
 	c.endAccount()
 	c.account, c.kind, c.hasOwner = a, 0, false
-	c.plans, c.planSeq, c.users, c.userID = map[string]bool{}, 0, map[int64]*owner{}, 0
-	c.unique, c.asKeys, c.keys, c.keySeq = map[core.UserFilter]bool{}, map[core.Digest]int64{}, map[string]*owner{}, 0
+	c.plans, c.planSeq, c.userID, c.keySeq = map[string]bool{}, 0, 0, 0
+	c.unique, c.asKeys = map[core.UserFilter]bool{}, map[secrets.Digest]int64{}
+	c.owners, c.anchors = map[core.CounterID]int{}, anchors{}
 	switch {
 	case !isID(a.ID):
 		c.problem("account: the id must be 1 to 64 letters, digits, _ or -")
@@ -20,8 +22,6 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 		c.problem("account: a second account %q (%s)", a.Name, a.ID)
 	case a.Import != nil:
 		c.problem("account: import is not for archives")
-	case a.Last.User == 0 && a.Last.Key > 0:
-		c.problem("account: last: there is a number of a key, and none of a user")
 	}
 	c.rules("account", a.ID, a.Check())
 	c.ids[a.ID], c.names[a.Name] = true, true
@@ -76,9 +76,6 @@ func (c *checker) endAccount() {
 	if !isNumber(a.Last.User, a.Last.Plan, a.Last.Key) {
 		c.problem("the account %q before: the numbers of last are from 0 to %d", a.Name, int64(maxNumber))
 	}
-	if c.plans[placeholderID("plan_", a.Last.Plan)] || c.keys[placeholderID("key_", a.Last.Key)] != nil {
-		c.problem("the account %q before: a plan or key has the id of a placeholder", a.Name)
-	}
 	if a.Last.User < c.userID || a.Last.Plan < c.planSeq || a.Last.Key < c.keySeq {
 		c.problem("the account %q before: last is %+v, less than the numbers of its resources", a.Name, a.Last)
 	}
@@ -88,7 +85,7 @@ func (c *checker) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	switch {
 	case !c.belongs(k.AccountID):
 		return nil
-	case !isID(k.ID) || k.Digest == core.Digest{}:
+	case !isID(k.ID) || k.Digest == secrets.Digest{}:
 		c.problem("owner_key: an id of letters and digits and a digest are required")
 		return nil
 	case c.ownerKeys[k.Digest] || c.ids[k.ID]:
@@ -135,16 +132,15 @@ func (c *checker) putUser(u *core.User) {
 		}
 		c.unique[f] = true
 	}
-	if core.HasKeyCharacters(u.ExternalID) {
-		c.asKeys[core.DigestOf(u.ExternalID)] = u.ID
+	if secrets.HasKeyCharacters(u.ExternalID) {
+		c.asKeys[secrets.DigestOf(u.ExternalID)] = u.ID
 	}
 	c.checkPlanID("user", fmt.Sprint(u.ID), u.PlanID)
-	anchors := u.Anchors
-	if !c.rules("user", fmt.Sprint(u.ID), u.Check()) {
-		anchors = nil // any number of them would make each counter expensive
+	if c.rules("user", fmt.Sprint(u.ID), u.Check()) { // else any number of anchors would make each counter expensive
+		c.anchors.add(u)
 	}
 	c.userID = max(c.userID, u.ID)
-	c.users[u.ID] = &owner{len(c.users) + 1, anchors}
+	c.owners[core.CounterID{Account: u.AccountID, UserID: u.ID}] = len(c.owners) + 1
 }
 
 func (c *checker) checkPlanID(kind, id, plan string) {
@@ -154,28 +150,26 @@ func (c *checker) checkPlanID(kind, id, plan string) {
 }
 
 func (c *checker) putKey(ctx context.Context, k *core.Key) error {
-	user := c.users[k.UserID]
+	id := core.CounterID{Account: k.AccountID, KeyID: k.ID}
 	switch {
 	case !c.belongs(k.AccountID):
 		return nil
 	case !isID(k.ID) || k.Seq <= c.keySeq:
 		c.problem("key %s: keys have an id, and are sorted by seq, each once", k.ID)
-	case c.keys[k.ID] != nil:
+	case c.owners[id] != 0:
 		c.problem("key %s: a second one with this id", k.ID)
-	case user == nil:
+	case c.owners[core.CounterID{Account: k.AccountID, UserID: k.UserID}] == 0:
 		c.problem("key %s: its user %d is not in the archive", k.ID, k.UserID)
-		user = &owner{}
 	}
 	c.rules("key", k.ID, k.Check())
 	c.checkPlanID("key", k.ID, k.PlanID)
 	c.keySeq = max(c.keySeq, k.Seq)
-	if user != nil {
-		c.keys[k.ID] = &owner{len(c.users) + len(c.keys) + 1, user.anchors}
-	}
+	c.owners[id] = len(c.owners) + 1
+	c.anchors.add(k)
 	for _, d := range k.Digests() {
 		other, twice := c.digests[d]
 		switch {
-		case d == core.Digest{}:
+		case d == secrets.Digest{}:
 			c.problem("key %s: digest is required", k.ID)
 		case twice:
 			c.problem("key %s: it has the value of the key %s", k.ID, other)
@@ -192,7 +186,7 @@ func (c *checker) putKey(ctx context.Context, k *core.Key) error {
 }
 
 // checkKeyInTarget checks that no other key of the target has the digest.
-func (c *checker) checkKeyInTarget(ctx context.Context, k *core.Key, d core.Digest) error {
+func (c *checker) checkKeyInTarget(ctx context.Context, k *core.Key, d secrets.Digest) error {
 	if c.accounts == 0 {
 		return nil
 	}
@@ -206,28 +200,24 @@ func (c *checker) checkKeyInTarget(ctx context.Context, k *core.Key, d core.Dige
 	return err
 }
 
-// owner returns the key or user that a record belongs to, nil if there is none. at is the position of the record, without
-// the number of its owner. Counters and days are there once; the events of a history stand together.
-func (c *checker) owner(of Owner, at position) *owner {
-	if !c.belongs(of.AccountID) {
-		return nil
+// inOrder checks that the key or user of a record is in the archive, and the order of the records. at is the position of the
+// record, without the number of its key or user. Counters and days are there once; the events of a history stand together. It
+// returns false if there is no such key or user.
+func (c *checker) inOrder(of core.CounterID, at position) bool {
+	if !c.belongs(of.Account) {
+		return false
 	}
-	o := c.keys[of.KeyID]
-	if of.KeyID == "" {
-		o = c.users[of.UserID]
+	if at.number = c.owners[of]; at.number == 0 {
+		c.problem("%s: %s is not in the archive", c.at.Kind, nameOf(of))
+		return false
 	}
-	if o == nil || of.KeyID != "" && of.UserID != 0 {
-		c.problem("%s: %v is not in the archive", c.at.Kind, of)
-		return nil
-	}
-	at.number = o.number
 	sorted := at.number > c.last.number || at.number == c.last.number && at.date > c.last.date
 	if c.at.Kind == KindEvent {
 		sorted = sorted || at == c.last
 	}
 	if !sorted {
-		c.problem("%s of %v: records are sorted as their users and keys, each once", c.at.Kind, of)
+		c.problem("%s of %s: records are sorted as their users and keys, each once", c.at.Kind, nameOf(of))
 	}
 	c.last = at
-	return o
+	return true
 }

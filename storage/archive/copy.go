@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 )
 
 // kindError is the kind of the last line of an archive whose writer failed.
@@ -21,7 +20,7 @@ func WriteError(w io.Writer, reason error) error {
 }
 
 // Copy copies an archive, and checks that it is complete and unchanged. It does not check the records. progress gets the
-// number of records so far; nil is allowed. An archive that ends with an error is that error.
+// number of records so far. An archive that ends with an error is that error.
 func Copy(w io.Writer, r io.Reader, progress func(records int64)) (Counts, error) {
 	a, err := NewReader(io.TeeReader(r, w))
 	for records := int64(1); err == nil; records++ {
@@ -33,7 +32,7 @@ func Copy(w io.Writer, r io.Reader, progress func(records int64)) (Counts, error
 		switch kind {
 		case KindEnd:
 			if err = a.end(body); err == io.EOF {
-				return maps.Clone(a.count), nil
+				return a.count, nil
 			}
 		case kindError:
 			var text string
@@ -42,9 +41,7 @@ func Copy(w io.Writer, r io.Reader, progress func(records int64)) (Counts, error
 			}
 		default:
 			a.count[kind]++
-			if progress != nil {
-				progress(records)
-			}
+			progress(records)
 		}
 	}
 	return nil, err

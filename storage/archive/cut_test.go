@@ -116,6 +116,11 @@ func (s *cutOff) SetDays(ctx context.Context, id core.CounterID, days []core.Cou
 		func() error { return s.Importer.SetDays(ctx, id, days[:len(days)/2]) })
 }
 
+func (s *cutOff) RaiseNumbers(ctx context.Context, account string, n core.Numbers) error {
+	return s.write(func() error { return s.Importer.RaiseNumbers(ctx, account, n) },
+		func() error { return s.Importer.RaiseNumbers(ctx, account, core.Numbers{User: n.User}) })
+}
+
 // mostCuts is the largest number of interruptions before a run must succeed.
 const mostCuts = 400
 
@@ -137,7 +142,7 @@ func cut(t *testing.T, from, to core.Importer, o ImportOptions, at, way int) boo
 // After an interruption at any write, the next run has the same result as a single run. If this fails, requests are
 // missing or doubled in the histories of customers.
 func TestCutOffAnywhere(t *testing.T) {
-	source := filled(t, 2)
+	source := filled(t, 5)
 	want := everything(t, source)
 	for way := range ways {
 		o := small()
@@ -205,7 +210,7 @@ func TestCutOffBadger(t *testing.T) {
 func TestCappedTarget(t *testing.T) {
 	const most = 7
 	for seed := range 4 {
-		from := filled(t, 60+seed)
+		from := filled(t, 61+seed)
 		target := &capped{Importer: memstore.New(), most: most}
 		if seed%2 == 0 {
 			cut(t, from, target, small(), 40, halfDone)

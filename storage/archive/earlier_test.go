@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -15,7 +17,7 @@ import (
 func TestEarlierRules(t *testing.T) {
 	lines := strings.Split(forgery, "\n")
 	const id = "key-of-another-system"
-	digest := fmt.Sprintf("%x", core.DigestOf(id))
+	digest := fmt.Sprintf("%x", secrets.DigestOf(id))
 	for _, tc := range []struct {
 		line          int
 		was, is, want string
@@ -40,7 +42,7 @@ func TestEarlierRules(t *testing.T) {
 // A prefix that an earlier version accepted is not in the archive: the keys with it work as keys of any form.
 func TestEarlierPrefix(t *testing.T) {
 	from, to := memstore.New(), memstore.New()
-	svc := core.NewService(from, core.Config{})
+	svc := service.New(from, service.Config{})
 	a, _, _, err := svc.CreateAccount(t.Context(), "acme")
 	if err == nil {
 		_, err = from.UpdateAccount(t.Context(), a.ID, func(a *core.Account) error {
@@ -58,7 +60,7 @@ func TestEarlierPrefix(t *testing.T) {
 	if err != nil || got.KeyPrefix != "" || fmt.Sprint(got.KeyPrefixes) != "[acme_]" || !got.AnyKeyForm {
 		t.Errorf("got %+v, %v, want the prefix acme_ and any key form", got, err)
 	}
-	if ok, err := core.NewService(to, core.Config{}).WellFormedKey(t.Context(), a.ID, "ab_1234"); !ok || err != nil {
+	if ok, err := service.New(to, service.Config{}).WellFormedKey(t.Context(), a.ID, "ab_1234"); !ok || err != nil {
 		t.Errorf("a key with the earlier prefix: got %v, %v, want it accepted", ok, err)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // ExportOptions are the options of [Export]. The zero value exports everything.
 type ExportOptions struct {
-	Account   string    // the name of the only account, "" for all
-	NoHistory bool      // leaves the entries of the histories out
-	Since     time.Time // earlier entries of the histories are left out
-	Source    string    // the program and store, for the header
+	Account   string // the name of the only account, "" for all
+	NoHistory bool   // leaves the entries of the histories out
 	Progress  func(Progress)
 
 	page, entryPage int // resources and entries on a page; small in tests
@@ -39,82 +39,95 @@ const (
 )
 
 // Export writes an archive of a store. The same store gives the same lines, but for the header. Export writes nothing and
-// returns [IncompleteError] for accounts whose import has not finished: an archive without them is no backup of the store.
+// returns [IncompleteError] for accounts whose import has not finished: an archive without them is no backup of the store. After
+// an error the counts are nil if nothing was written.
 //
 // A [core.LiveStore] may be in use: each counter with its days, and each history, is as of one instant of its own. A resource that
 // exists during the whole call is in the archive, which can be imported. Give Export a snapshot of any other store that is in use.
 func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) (Counts, error) {
-	err := checkComplete(ctx, s, o)
+	accounts, err := accountsOf(ctx, s, o.Account)
 	if err != nil {
 		return nil, err
 	}
-	a, err := NewWriter(w, o.Source, time.Now())
+	a, err := NewWriter(w, time.Now())
 	if err == nil {
-		err = exportTo(ctx, s, o, a)
+		err = exportTo(ctx, s, accounts, o, a)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = a.Close()
 	}
-	return a.count, a.Close()
+	return a.count, err
 }
 
-// exportTo gives the records of a store to a sink.
-func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) error {
-	o.page, o.entryPage = cmp.Or(o.page, defaultPage), cmp.Or(o.entryPage, defaultEntryPage)
-	o.held = cmp.Or(o.held, defaultHeld)
-	e := &export{s: s, cap: capOf(s), o: o, to: to}
-	if s, ok := s.(core.LiveStore); ok {
-		e.live = &live{LiveStore: s, earlier: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
-	}
-	if o.Account != "" {
-		a, err := s.AccountByName(ctx, o.Account)
-		if err != nil {
-			return fmt.Errorf("account %q: %w", o.Account, err)
-		}
-		return e.account(ctx, a)
-	}
-	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }, func(a *core.Account) error {
-		if a.Incomplete() { // the import has begun after checkComplete
+// accountsOf returns the accounts of a store, or the one with the name only, "" for all. It returns an [IncompleteError] if
+// the import of one of them has not finished.
+func accountsOf(ctx context.Context, s core.Importer, only string) (accounts []*core.Account, err error) {
+	var incomplete []string
+	list := func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }
+	err = core.Each(ctx, defaultPage, list, func(a *core.Account) error {
+		if only != "" && only != a.Name {
 			return nil
 		}
-		return e.account(ctx, a)
-	})
-}
-
-// checkComplete returns [IncompleteError] if the import of an account to export has not finished.
-func checkComplete(ctx context.Context, s core.Importer, o ExportOptions) error {
-	var names []string
-	err := eachOf(ctx, defaultPage, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }, func(a *core.Account) error {
-		if a.Incomplete() && (o.Account == "" || o.Account == a.Name) {
-			names = append(names, a.Name)
+		if accounts = append(accounts, a); a.Incomplete() {
+			incomplete = append(incomplete, a.Name)
 		}
 		return nil
 	})
-	return cmp.Or(err, IncompleteError(names))
+	if err == nil && only != "" && len(accounts) == 0 {
+		err = fmt.Errorf("account %q: %w", only, core.ErrAccountNotFound)
+	}
+	return accounts, cmp.Or(err, IncompleteError(incomplete))
+}
+
+// exportTo gives the records of some accounts of a store to a sink.
+func exportTo(ctx context.Context, s core.Importer, accounts []*core.Account, o ExportOptions, to Sink) error {
+	o.page, o.entryPage = cmp.Or(o.page, defaultPage), cmp.Or(o.entryPage, defaultEntryPage)
+	o.held = cmp.Or(o.held, defaultHeld)
+	e := &export{s: s, cap: capOf(s), o: o, to: to, earlier: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+	e.live, _ = s.(core.LiveStore)
+	for _, a := range accounts {
+		if err := e.account(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type export struct {
 	s       core.Importer
-	live    *live // nil for a store that stays as it is
-	cap     int   // maximum number of entries of a history, 0 for no bound
+	live    core.LiveStore // nil for a store that stays as it is
+	cap     int            // maximum number of entries of a history, 0 for no bound
 	o       ExportOptions
 	to      Sink
 	records int64
+	earlier map[uint64]struct{} // see [live]
+	seed    maphash.Seed
 
-	// Of the present account. The anchors of the exported user give the windows of its counters.
-	name  string
-	users map[int64]core.Anchors  // of the exported users that have some: few
-	keys  map[string]core.Anchors // of the keys of these users
+	of      *core.Account    // the present account
+	last    core.Numbers     // the largest numbers when the export of the account began
+	owners  []core.CounterID // the exported users, and then the exported keys: about 64 bytes for each key
+	anchors anchors
 }
 
-// record gives a record to the sink.
+// record gives a record to the sink, and notes users and keys.
 func (e *export) record(ctx context.Context, kind Kind, rec any) error {
-	if err := e.to.Put(ctx, Record{Kind: kind, Value: rec}); err != nil {
+	err := e.to.Put(ctx, Record{Kind: kind, Value: rec})
+	if err == errLeftOut {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
+	switch v := rec.(type) {
+	case *core.User:
+		e.owners = append(e.owners, core.CounterID{Account: e.of.ID, UserID: v.ID})
+	case *core.Key:
+		e.owners = append(e.owners, core.CounterID{Account: e.of.ID, KeyID: v.ID})
+	}
+	e.anchors.add(rec)
 	e.records++
 	if e.o.Progress != nil {
-		e.o.Progress(Progress{"export", e.name, e.records})
+		e.o.Progress(Progress{"export", e.of.Name, e.records})
 	}
 	return nil
 }
@@ -134,24 +147,28 @@ func portable(a core.Account) core.Account {
 }
 
 func (e *export) account(ctx context.Context, a *core.Account) error {
-	e.name = a.Name
+	e.of = a
 	if err := e.wholeResources(ctx, a); err != nil {
 		return err
 	}
-	if err := e.usage(ctx, a.ID); err != nil || e.o.NoHistory {
+	if err := e.usage(ctx); err != nil || e.o.NoHistory {
 		return err
 	}
-	return e.events(ctx, a.ID)
+	for ids := range slices.Chunk(e.owners, workers) {
+		if err := e.histories(ctx, ids); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *export) resources(ctx context.Context, a *core.Account) error {
-	e.users, e.keys = map[int64]core.Anchors{}, map[string]core.Anchors{}
-	last, err := e.s.LastNumbers(ctx, a.ID)
-	if err != nil {
+	e.owners, e.anchors = nil, anchors{}
+	var err error
+	if e.last, err = e.s.LastNumbers(ctx, a.ID); err != nil {
 		return err
 	}
-	e.live.begin(last)
-	if err := e.record(ctx, KindAccount, &Account{portable(*a), last}); err != nil {
+	if err := e.record(ctx, KindAccount, &Account{portable(*a), e.last}); err != nil {
 		return err
 	}
 	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.putPlans, e.putUsers, e.putKeys} {
@@ -164,7 +181,7 @@ func (e *export) resources(ctx context.Context, a *core.Account) error {
 
 func (e *export) ownerKeys(ctx context.Context, account string) error {
 	list := func(p core.Page) ([]*core.OwnerKey, int, error) { return e.s.OwnerKeys(ctx, account, p) }
-	return eachOf(ctx, e.o.page, list, func(k *core.OwnerKey) error { return e.record(ctx, KindOwnerKey, k) })
+	return core.Each(ctx, e.o.page, list, func(k *core.OwnerKey) error { return e.record(ctx, KindOwnerKey, k) })
 }
 
 func (e *export) access(ctx context.Context, account string) error {
@@ -176,58 +193,44 @@ func (e *export) access(ctx context.Context, account string) error {
 }
 
 func (e *export) putPlans(ctx context.Context, account string) error {
-	return e.eachPlan(ctx, account, func(p *core.Plan) error {
-		e.live.addPlan(p)
-		return e.record(ctx, KindPlan, p)
-	})
+	list := func(p core.Page) ([]*core.Plan, int, error) { return e.s.Plans(ctx, account, p) }
+	number := func(p *core.Plan) int64 { return p.Seq }
+	return exportKind(ctx, e, KindPlan, account, list, core.LiveStore.PlansAfter, number, e.last.Plan)
 }
 
 func (e *export) putUsers(ctx context.Context, account string) error {
-	return e.eachUser(ctx, account, func(u *core.User) error {
-		if err := e.live.addUser(u); err != nil {
-			return err
-		}
-		if len(u.Anchors) > 0 {
-			e.users[u.ID] = u.Anchors
-		}
-		return e.record(ctx, KindUser, u)
-	})
+	list := func(p core.Page) ([]*core.User, int, error) { return e.s.Users(ctx, account, core.UserFilter{}, p) }
+	number := func(u *core.User) int64 { return u.ID }
+	return exportKind(ctx, e, KindUser, account, list, core.LiveStore.UsersAfter, number, e.last.User)
 }
 
 func (e *export) putKeys(ctx context.Context, account string) error {
-	return e.eachKey(ctx, account, func(k *core.Key) error {
-		added, err := e.live.addKey(k)
-		if err != nil || !added {
-			return err
-		}
-		if anchors := e.users[k.UserID]; anchors != nil {
-			e.keys[k.ID] = anchors
-		}
-		return e.record(ctx, KindKey, k)
-	})
+	list := func(p core.Page) ([]*core.Key, int, error) { return e.s.Keys(ctx, account, core.KeyFilter{}, p) }
+	number := func(k *core.Key) int64 { return k.Seq }
+	return exportKind(ctx, e, KindKey, account, list, core.LiveStore.KeysAfter, number, e.last.Key)
 }
 
 // usage exports the counters of the users, and then of the keys, each followed by its days.
-func (e *export) usage(ctx context.Context, account string) error {
-	return e.eachOwner(ctx, account, func(ids []core.CounterID, anchors []core.Anchors) error {
+func (e *export) usage(ctx context.Context) error {
+	for ids := range slices.Chunk(e.owners, e.o.page) {
 		counters, days, err := e.countersWithDays(ctx, ids)
 		if err != nil {
 			return err
 		}
 		for i, id := range ids {
 			if !counters[i].Same(&core.Counter{}) {
-				if err := e.record(ctx, KindCounter, newCounter(id, &counters[i], anchors[i])); err != nil {
+				if err := e.record(ctx, KindCounter, newCounter(id, &counters[i], e.anchors[id])); err != nil {
 					return err
 				}
 			}
 			for _, d := range days[i] {
-				if err := e.record(ctx, KindDay, &Day{ownerOf(id), d}); err != nil {
+				if err := e.record(ctx, KindDay, &Day{id, d}); err != nil {
 					return err
 				}
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (e *export) countersWithDays(ctx context.Context, ids []core.CounterID) ([]core.Counter, [][]core.CounterDay, error) {
@@ -246,23 +249,11 @@ func (e *export) countersWithDays(ctx context.Context, ids []core.CounterID) ([]
 	return counters, days, err
 }
 
-// events exports the histories of the users, and then of the keys, the oldest entry first.
-func (e *export) events(ctx context.Context, account string) error {
-	return e.eachOwner(ctx, account, func(ids []core.CounterID, _ []core.Anchors) error {
-		for some := range slices.Chunk(ids, workers) {
-			if err := e.histories(ctx, some); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// histories exports some histories. Most have one page: these pages are read in parallel.
+// histories exports some histories, the oldest entry first. Most have one page: these pages are read in parallel.
 func (e *export) histories(ctx context.Context, ids []core.CounterID) error {
 	pages, totals := make([][]core.Entry, len(ids)), make([]int, len(ids))
 	err := parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
-		pages[i], totals[i], err = e.s.History(ctx, ids[i], e.o.Since, core.Page{Number: 1, Size: e.o.entryPage})
+		pages[i], totals[i], err = e.s.History(ctx, ids[i], time.Time{}, core.Page{Number: 1, Size: e.o.entryPage})
 		return err
 	})
 	for i, id := range ids {
@@ -295,7 +286,7 @@ func (e *export) pages(ctx context.Context, of core.CounterID, total int) error 
 		size, total = e.cap, e.cap
 	}
 	for number := (total + size - 1) / size; number > 0; number-- {
-		page, _, err := e.s.History(ctx, of, e.o.Since, core.Page{Number: number, Size: size})
+		page, _, err := e.s.History(ctx, of, time.Time{}, core.Page{Number: number, Size: size})
 		if err == nil {
 			err = e.entries(ctx, of, page)
 		}
@@ -306,41 +297,24 @@ func (e *export) pages(ctx context.Context, of core.CounterID, total int) error 
 	return nil
 }
 
-// eachOwner calls fn with pages of the ids of the exported users and then of the exported keys, with their anchors.
-func (e *export) eachOwner(ctx context.Context, account string, fn func(ids []core.CounterID, anchors []core.Anchors) error) error {
-	var ids []core.CounterID
-	var anchors []core.Anchors
-	add := func(id core.CounterID, of core.Anchors) error {
-		if ids, anchors = append(ids, id), append(anchors, of); len(ids) < e.o.page {
-			return nil
-		}
-		defer func() { ids, anchors = nil, nil }()
-		return fn(ids, anchors)
-	}
-	err := e.eachUser(ctx, account, func(u *core.User) error {
-		if !e.live.hasUser(u) {
-			return nil
-		}
-		return add(core.CounterID{Account: account, UserID: u.ID}, e.users[u.ID])
-	})
-	if err == nil {
-		err = e.eachKey(ctx, account, func(k *core.Key) error {
-			if !e.live.hasKey(k) {
-				return nil
-			}
-			return add(core.CounterID{Account: account, KeyID: k.ID}, e.keys[k.ID])
-		})
-	}
-	if err != nil || len(ids) == 0 {
-		return err
-	}
-	return fn(ids, anchors)
-}
-
 // capOf returns the maximum number of entries of a history in a store, 0 for no bound.
 func capOf(s core.Store) int {
 	if c, ok := s.(core.CappedHistory); ok {
 		return max(0, c.HistoryCap())
 	}
 	return 0
+}
+
+// workers is the number of calls to a store that run in parallel. On Redis each call waits for the network.
+const workers = 16
+
+// parallel calls fn with the numbers from 0 to n-1, in several goroutines. It returns the first error, which cancels the
+// other calls.
+func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers)
+	for i := range n {
+		g.Go(func() error { return fn(ctx, i) })
+	}
+	return g.Wait()
 }

@@ -66,7 +66,6 @@ func TestForged(t *testing.T) {
 		"a second owner's key":          {`{"access"`, strings.Replace(strings.Split(forgery, "\n")[1], "4c10", "4c11", 1) + "\n" + `{"access"`, "line 4: owner_key okey_1: a second one with this id"},
 		"an id with a zero byte":        {`"acct_a","name":"a"`, `"acct\u0000a","name":"a"`, "line 2: account: the id must be 1 to 64 letters"},
 		"a long id":                     {`"key_1","seq"`, `"` + strings.Repeat("k", 65) + `","seq"`, "line 7: key kkk"},
-		"the id of a placeholder":       {`"key_1","seq"`, `"key_stub3","seq"`, "a plan or key has the id of a placeholder"},
 		"a large record":                {`"name":"Bob"`, `"name":"` + strings.Repeat("b", maxLine) + `"`, "line 6: a line of more than 262144 bytes"},
 		"a large last number":           {`"user":3`, `"user":9223372036854775807`, `the account "a" before: the numbers of last are from 0 to 9007199254740991`},
 		"a long name":                   {`"name":"Bob"`, `"name":"` + strings.Repeat("b", 65100) + `"`, "line 6: user 1: name: Name must be at most 255"},

@@ -80,7 +80,7 @@ func (r *Counter) check(anchors core.Anchors) error {
 		return err
 	case c.Same(&core.Counter{}):
 		return errors.New("a counter without usage must have no record")
-	case !reflect.DeepEqual(newCounter(r.id(), &c, anchors), r):
+	case !reflect.DeepEqual(newCounter(r.CounterID, &c, anchors), r):
 		return errors.New("at must be in whole seconds, and usage must be sorted by meter, requests first, then by period")
 	}
 	return nil

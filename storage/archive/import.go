@@ -144,10 +144,11 @@ func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, 
 // FromStore returns a source that exports a store.
 func FromStore(s core.Importer, o ExportOptions) Source {
 	return func(ctx context.Context, to Sink) error {
-		if err := checkComplete(ctx, s, o); err != nil {
+		accounts, err := accountsOf(ctx, s, o.Account)
+		if err != nil {
 			return err
 		}
-		return exportTo(ctx, s, o, to)
+		return exportTo(ctx, s, accounts, o, to)
 	}
 }
 

@@ -18,16 +18,15 @@ type filter struct {
 	skip     bool      // the present account is not selected
 	progress Progress
 
-	lines *encoder
-	all   *digest // of all records of the selected accounts: it identifies an import
-	kept  Counts  // the records that were passed on
+	all  *digest // of all records of the selected accounts: it identifies an import
+	kept Counts  // the records that were passed on
 }
 
 // newFilter returns a filter. The target keeps what the filter passes on until the import has ended: [margin].
 func newFilter(o ImportOptions, to Sink, pass string) *filter {
 	now := o.now()
 	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2, since: now.Add(-o.Retention),
-		lines: newEncoder(), all: newDigest(), kept: Counts{}}
+		all: newDigest(), kept: Counts{}}
 }
 
 // margin is longer than an import takes. The target keeps imported entries for this much longer than the retention.
@@ -59,7 +58,7 @@ func (f *filter) Put(ctx context.Context, r Record) error {
 		return nil
 	}
 	var err error
-	if r.line, err = f.lines.encode(r.Kind, r.Value); err != nil { // a time that is outside of the years 0 to 9999 in UTC
+	if r.line, err = encode(r.Kind, r.Value); err != nil { // a time that is outside of the years 0 to 9999 in UTC
 		r.Err = err
 		return f.to.Put(ctx, r)
 	}

@@ -22,13 +22,11 @@ type writing struct {
 	accounts []*Account // that are written, or compared again
 	account  *Account   // the present one; nil while the records of a complete account are skipped
 	created  bool
-	last     core.Numbers           // the largest numbers of the imported resources
-	anchors  map[int64]core.Anchors // of the users that have some
-	userOf   map[string]int64       // the users with anchors of the keys
+	anchors  anchors
 
-	batch   []Record // records of one kind, which are written in one call
-	of      Owner    // the owner of the days or events in the batch
-	appends bool     // the history of the batch has entries already
+	batch   []Record       // records of one kind, which are written in one call
+	of      core.CounterID // the owner of the days or events in the batch
+	appends bool           // the history of the batch has entries already
 	group   *errgroup.Group
 }
 
@@ -53,7 +51,7 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 			return err
 		}
 	}
-	of, full, more := Owner{}, len(w.batch) >= w.o.page, false
+	of, full, more := core.CounterID{}, len(w.batch) >= w.o.page, false
 	switch v := r.Value.(type) {
 	case *core.OwnerKey:
 		return w.putOwnerKey(ctx, v)
@@ -63,22 +61,12 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 			return nil
 		})
 		return err
-	case *core.Plan:
-		w.last.Plan = v.Seq
-	case *core.User:
-		w.last.User = v.ID
-		if len(v.Anchors) > 0 {
-			w.anchors[v.ID] = v.Anchors
-		}
-	case *core.Key:
-		w.last.Key = v.Seq
-		if w.anchors[v.UserID] != nil {
-			w.userOf[v.ID] = v.UserID
-		}
+	case *core.User, *core.Key:
+		w.anchors.add(v)
 	case *Counter:
-		of = v.Owner
+		of = v.CounterID
 	case *Day: // a batch has all days of each of its owners
-		of = v.Owner
+		of = v.CounterID
 		full = full && of != w.of
 	case *Event: // a batch has events of one history
 		of = v.owner()
@@ -109,8 +97,7 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 		}
 		return nil
 	}
-	w.account, w.created, w.last = a, false, core.Numbers{}
-	w.anchors, w.userOf = map[int64]core.Anchors{}, map[string]int64{}
+	w.account, w.created, w.anchors = a, false, anchors{}
 	w.accounts = append(w.accounts, a)
 	w.group = new(errgroup.Group)
 	w.group.SetLimit(workers)
@@ -122,11 +109,10 @@ func (w *writing) end(ctx context.Context) error {
 	if w.account == nil {
 		return nil
 	}
-	err := errors.Join(w.flush(ctx, false), w.group.Wait())
-	if err != nil {
+	if err := errors.Join(w.flush(ctx, false), w.group.Wait()); err != nil {
 		return err
 	}
-	return raiseNumbers(ctx, w.to, w.account.ID, w.last, w.account.Last)
+	return w.to.RaiseNumbers(ctx, w.account.ID, w.account.Last)
 }
 
 // putOwnerKey creates an owner's key, and with the first one the account. A repeated import finds both.
@@ -184,7 +170,7 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 	case KindCounter, KindDay:
 		return w.usage(ctx, batch)
 	case KindEvent:
-		id, entries := w.of.id(), make([]core.Entry, len(batch))
+		id, entries := w.of, make([]core.Entry, len(batch))
 		for i, r := range batch {
 			entries[i] = r.Value.(*Event).Entry
 		}
@@ -236,17 +222,13 @@ func (w *writing) usage(ctx context.Context, batch []Record) error {
 	for _, r := range batch {
 		switch v := r.Value.(type) {
 		case *Day:
-			days[v.id()] = append(days[v.id()], v.CounterDay)
+			days[v.CounterID] = append(days[v.CounterID], v.CounterDay)
 		case *Counter:
-			user := v.UserID
-			if v.KeyID != "" {
-				user = w.userOf[v.KeyID]
-			}
-			c, err := v.counter(w.anchors[user])
+			c, err := v.counter(w.anchors[v.CounterID])
 			if err != nil {
-				return fmt.Errorf("the counter of %v: %w", v.Owner, err)
+				return fmt.Errorf("the counter of %s: %w", nameOf(v.CounterID), err)
 			}
-			ids, counters = append(ids, v.id()), append(counters, c)
+			ids, counters = append(ids, v.CounterID), append(counters, c)
 		}
 	}
 	if len(ids) > 0 {
@@ -272,8 +254,12 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	f := newFilter(o, look, "compare")
 	f.first, f.since = written.first, written.since
 	look.group.SetLimit(workers)
+	exporting := ExportOptions{NoHistory: o.NoHistory, page: o.page, entryPage: o.entryPage}
 	for _, a := range w.accounts {
-		err := exportTo(ctx, w.to, ExportOptions{Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
+		had, err := w.to.Account(ctx, a.ID)
+		if err == nil {
+			err = exportTo(ctx, w.to, []*core.Account{had}, exporting, f)
+		}
 		if err != nil {
 			return 0, errors.Join(err, look.group.Wait())
 		}

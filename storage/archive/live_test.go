@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
@@ -83,7 +84,7 @@ func (s *site) put(key string) (user int64) {
 }
 
 func (s *site) newKey(id string, user int64) *core.Key {
-	return &core.Key{AccountID: "acct_a", ID: id, Name: id, Hint: "…", UserID: user, Status: core.KeyActive, Digest: core.DigestOf(s.t.Name() + id), CreatedAt: noon}
+	return &core.Key{AccountID: "acct_a", ID: id, Name: id, Hint: "…", UserID: user, Status: core.KeyActive, Digest: secrets.DigestOf(s.t.Name() + id), CreatedAt: noon}
 }
 
 func (s *site) deleteUser(id int64) {
@@ -210,7 +211,7 @@ func TestLiveExport(t *testing.T) {
 		}, "user_1 key_1", "user 9: it changed"},
 		{"value of another key", "keys", 3, func(s *site) {
 			s.update(func(tx core.Tx) error { return tx.DeleteKey("key_1") })
-			s.changeKey("key_9", func(k *core.Key) { k.Digest = core.DigestOf(s.t.Name() + "key_1") })
+			s.changeKey("key_9", func(k *core.Key) { k.Digest = secrets.DigestOf(s.t.Name() + "key_1") })
 		}, "key_1", "key key_9: it changed"},
 	} {
 		test := func(t *testing.T, prefix, held int) {
@@ -330,6 +331,21 @@ func (l *load) request(i int) {
 	l.answered[i].Add(1)
 }
 
+// An account that changes while the accounts before it are exported is exported as it is then.
+func TestLiveExportOfChangedAccount(t *testing.T) {
+	s := newSite(t, 0, 1, redistest.Start(t).Addr())
+	addAccount(t, s, "z")
+	s.before = func(string, int64) {
+		if _, err := s.UpdateAccount(t.Context(), "acct_z", func(a *core.Account) error { a.KeyPrefixes = []string{"acme_"}; return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	var b strings.Builder
+	if _, err := Export(t.Context(), s, &b, ExportOptions{}); err != nil || strings.Count(b.String(), "acme_") != 1 {
+		t.Errorf("got %v, and the prefix %d times in the archive, want once", err, strings.Count(b.String(), "acme_"))
+	}
+}
+
 // Exports while clients send requests, and create and delete users, keys and plans. Each archive can be imported into each kind of
 // store. It has what stays, as it is on Redis, with every request that was answered before the export and none that was sent after
 // it. A counter and its days are of one instant. A failure means that a backup loses data, or cannot be restored.
@@ -389,7 +405,7 @@ func (l *load) compare(redis, archive account) {
 	for _, u := range redis.Users {
 		i := slices.IndexFunc(archive.Users, func(other *core.User) bool { return other.ID == u.ID })
 		if i >= 0 && strings.HasPrefix(u.Name, "of idle_") {
-			owner := Owner{UserID: u.ID}.String()
+			owner := nameOf(core.CounterID{UserID: u.ID})
 			want, got := redis.Counters[owner], archive.Counters[owner]
 			if d := cmp.Diff(u, archive.Users[i]) + cmp.Diff(redis.Days[owner], archive.Days[owner]); d != "" || !want.Same(&got) {
 				l.t.Errorf("user %d has the counter %+v, want %+v (-redis +archive):\n%s", u.ID, got, want, d)

@@ -149,24 +149,8 @@ func decode(body []byte, rec any) error {
 	if err == nil && d.InputOffset() != int64(len(body)) {
 		err = errors.New("text after the record")
 	}
-	inUTC(rec)
+	record.InUTC(rec)
 	return err
-}
-
-// inUTC converts every time of a record to UTC.
-func inUTC(rec any) {
-	switch r := rec.(type) {
-	case *Account:
-		record.InUTC(&r.Account)
-	case *Access:
-		record.InUTC(&r.Access)
-	case *Counter:
-		r.At, r.LastUsedAt = r.At.UTC(), r.LastUsedAt.UTC()
-	case *Event:
-		r.At = r.At.UTC()
-	default:
-		record.InUTC(rec)
-	}
 }
 
 // damaged returns an [ErrDamaged] that names the line.

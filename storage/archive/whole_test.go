@@ -30,7 +30,7 @@ func small() ImportOptions {
 }
 
 // exporting returns the options of an export with small pages.
-func exporting() ExportOptions { return ExportOptions{Source: "test", page: 3, entryPage: 4} }
+func exporting() ExportOptions { return ExportOptions{page: 3, entryPage: 4} }
 
 // inMemory opens a store in memory.
 func inMemory() storetest.Opened {
@@ -127,8 +127,8 @@ func everything(t tester, s core.Importer) (all whole) {
 					m = &(*m).Next
 				}
 			}
-			a.Counters[ownerOf(id).String()] = counters[i]
-			a.Days[ownerOf(id).String()], err = s.CounterDays(ctx, id)
+			a.Counters[nameOf(id)] = counters[i]
+			a.Days[nameOf(id)], err = s.CounterDays(ctx, id)
 			must(err)
 			entries, total, err := s.History(ctx, id, time.Time{}, everything)
 			must(err)
@@ -138,7 +138,7 @@ func everything(t tester, s core.Importer) (all whole) {
 			for i := range entries {
 				entries[i].Late = 0 // another one if the store has dropped the entry that made it late
 			}
-			a.Histories[ownerOf(id).String()] = entries
+			a.Histories[nameOf(id)] = entries
 		}
 		last, err := s.LastNumbers(ctx, acct.ID)
 		must(err)

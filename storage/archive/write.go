@@ -1,29 +1,29 @@
 package archive
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // Writer writes an archive. Its methods are not safe for concurrent use.
 type Writer struct {
 	w     io.Writer
 	sum   hash.Hash
-	lines *encoder
 	count Counts
 }
 
 // NewWriter returns a writer, and writes the header.
-func NewWriter(w io.Writer, source string, now time.Time) (*Writer, error) {
-	a := &Writer{w: w, sum: sha256.New(), lines: newEncoder(), count: Counts{}}
-	return a, a.write(KindHeader, Header{Version, source, now.UTC()})
+func NewWriter(w io.Writer, now time.Time) (*Writer, error) {
+	a := &Writer{w: w, sum: sha256.New(), count: Counts{}}
+	return a, a.write(KindHeader, Header{Version, "limitkeeper", now.UTC()})
 }
 
 // Put implements [Sink].
@@ -40,8 +40,8 @@ func (a *Writer) Close() error {
 	return a.write(KindEnd, Trailer{a.count, hex.EncodeToString(a.sum.Sum(nil))})
 }
 
-func (a *Writer) write(kind Kind, record any) error {
-	line, err := a.lines.encode(kind, record)
+func (a *Writer) write(kind Kind, value any) error {
+	line, err := encode(kind, value)
 	if err != nil {
 		return err
 	}
@@ -50,30 +50,15 @@ func (a *Writer) write(kind Kind, record any) error {
 	return err
 }
 
-// encoder encodes records as lines.
-type encoder struct {
-	line bytes.Buffer
-	json *json.Encoder // to line; it keeps metadata byte for byte
-}
-
-func newEncoder() *encoder {
-	e := new(encoder)
-	e.json = json.NewEncoder(&e.line)
-	e.json.SetEscapeHTML(false)
-	return e
-}
-
-// encode returns the line of a record. The line is valid until the next call.
-func (e *encoder) encode(kind Kind, record any) ([]byte, error) {
-	e.line.Reset()
-	fmt.Fprintf(&e.line, "{%q:", kind)
-	if err := e.json.Encode(record); err != nil {
-		return nil, fmt.Errorf("encode a record of the kind %s: %w", kind, err)
+// encode returns the line of a record.
+func encode(kind Kind, value any) ([]byte, error) {
+	body, err := record.Encode(value)
+	if err != nil {
+		return nil, fmt.Errorf("encode a record of the kind %s: %w", kind, errors.Unwrap(err))
 	}
-	e.line.Truncate(e.line.Len() - 1) // the line feed of Encode
-	e.line.WriteString("}\n")
-	if e.line.Len() > maxLine {
-		return nil, fmt.Errorf("a record of the kind %s has %d bytes, more than %d", kind, e.line.Len(), maxLine)
+	line := fmt.Appendf(nil, "{%q:%s}\n", kind, body)
+	if len(line) > maxLine {
+		return nil, fmt.Errorf("a record of the kind %s has %d bytes, more than %d", kind, len(line), maxLine)
 	}
-	return e.line.Bytes(), nil
+	return line, nil
 }

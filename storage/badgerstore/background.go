@@ -2,19 +2,22 @@ package badgerstore
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // The intervals of the background work.
 const (
 	syncEvery       = time.Second
+	spaceEvery      = 100 * time.Millisecond // a program that writes 1 GB/s takes half of the default min_free meanwhile
 	expireEvery     = time.Minute
 	watchEvery      = time.Second
 	checkpointRetry = time.Second // the shortest pause after a failed checkpoint
@@ -22,13 +25,18 @@ const (
 
 // background runs the periodic work of a store in goroutines.
 type background struct {
-	done  chan struct{}
-	group sync.WaitGroup
+	done    chan struct{}
+	started atomic.Bool
+	group   sync.WaitGroup
 }
+
+// runs reports whether the goroutines were started, and not stopped.
+func (k *background) runs() bool { return k.started.Load() }
 
 // start starts the goroutines.
 func (k *background) start(s *Store) {
 	k.done = make(chan struct{})
+	k.started.Store(true)
 	k.group.Go(func() {
 		k.every(syncEvery, func() {
 			now := s.now()
@@ -37,13 +45,20 @@ func (k *background) start(s *Store) {
 				return
 			}
 			_, _ = s.makeSpace(now, s.freeSpace)
-			s.reserve.Watch()
 			_ = s.syncAll() // a final error has failed the store, and is logged
 		})
 	})
+	k.group.Go(func() { k.every(spaceEvery, s.space.Check) })
 	k.group.Go(func() { k.checkpoint(s) })
 	k.group.Go(func() { k.every(watchEvery, s.watch) })
 	k.group.Go(func() { k.scrub(s) })
+	k.group.Go(func() {
+		for k.pause(imageCheck) {
+			if s.imageDue() {
+				_ = s.imageInBackground(k.pause) // damage has failed the store
+			}
+		}
+	})
 	k.group.Go(func() {
 		k.every(expireEvery, func() {
 			if err := s.expire(s.now()); err != nil {
@@ -57,14 +72,11 @@ func (k *background) start(s *Store) {
 func (k *background) checkpoint(s *Store) {
 	failed := false
 	for wait := checkpointEvery; ; {
-		timer := time.NewTimer(wait)
 		select {
 		case <-k.done:
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-s.checkpointer.wake:
-			timer.Stop()
 		}
 		began := time.Now()
 		err := s.checkpoint()
@@ -85,20 +97,11 @@ func (k *background) checkpoint(s *Store) {
 // alreadyLogged reports whether the cause of an error has its own log line: the event log refuses events, the disk
 // is full, or the store has failed.
 func (s *Store) alreadyLogged(err error) bool {
-	return errors.Is(err, eventlog.ErrTemporary) || errors.Is(err, reserve.ErrFull) || s.failure() != nil
+	return errors.Is(err, eventlog.ErrTemporary) || diskspace.NoRoom(err) || s.failure() != nil
 }
 
 // pause waits for d. It returns false at once when the background is stopped.
-func (k *background) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-k.done:
-		return false
-	case <-timer.C:
-		return true
-	}
-}
+func (k *background) pause(d time.Duration) bool { return wait(k.done, d) }
 
 // every calls fn at once, and then once per interval until the background is stopped.
 func (k *background) every(interval time.Duration, fn func()) {
@@ -116,22 +119,22 @@ func (k *background) every(interval time.Duration, fn func()) {
 
 // stop stops the goroutines, if they were started, and waits for them.
 func (k *background) stop() {
-	if k.done != nil {
+	if k.started.Swap(false) {
 		close(k.done)
 	}
 	k.group.Wait()
 }
 
-// freeSpace returns how many bytes are free on the disk, the reserve included.
+// freeSpace returns how many bytes are free on the disk.
 func (s *Store) freeSpace() (uint64, error) {
-	free, _, err := s.reserve.Space(s.dir)
-	return free + uint64(s.reserve.Held()), err
+	free, _, err := s.space.Space(s.dir)
+	return free, err
 }
 
-// requireSpace returns reserve.ErrFull when the disk is too full for counts and new resources.
+// requireSpace returns diskspace.ErrFull when the disk is too full for counts and new resources.
 func (s *Store) requireSpace() error {
-	if s.reserve.Full() {
-		return fault(reserve.ErrFull)
+	if s.space.Full() {
+		return fault(diskspace.ErrFull)
 	}
 	return nil
 }
@@ -140,11 +143,10 @@ func (s *Store) requireSpace() error {
 // damage before it needs the data. A scrub begins a day after the previous scrub ended, even if the store was closed
 // in between, but not within 5 minutes of opening. At 16 MiB/s a scrub reads 1.4 TB a day.
 const (
-	firstScrub      = 5 * time.Minute
-	scrubEvery      = 24 * time.Hour
-	scrubRate       = 16 << 20  // bytes a second
-	scrubPauseBytes = 1 << 20   // bytes between two pauses
-	scrubLogEvery   = time.Hour // between two log lines of one scrub
+	firstScrub    = 5 * time.Minute
+	scrubEvery    = 24 * time.Hour
+	scrubRate     = 16 << 20  // bytes a second
+	scrubLogEvery = time.Hour // between two log lines of one scrub
 )
 
 // isDamage reports whether an error means that a file or an index is damaged.
@@ -160,25 +162,23 @@ func (s *Store) failOnDamage(err error) error {
 	return err
 }
 
-// watch verifies the tables that were compacted since the last call, one second ago, and deletes the compacted
-// tables. When a read has met an unreadable block, watch verifies all tables.
+// watch looks for tables that a compaction has lost. When a read or a compaction has met an unreadable block, watch verifies
+// all tables, to name the file.
 func (s *Store) watch() {
 	err := s.db.Watch()
-	if n := table.Unreadable(); (err == nil || isDamage(err)) && s.unreadable.Load() != n {
-		found := s.db.Verify(func(int) bool { return true }) // names the file
-		if err = firstOf(found, err); err == nil {
-			s.unreadable.Store(n)
-		}
+	if n := table.Unreadable(); s.unreadable.Swap(n) != n {
+		found := s.db.Verify(func(int) bool { return true })
+		err = firstOf(found, table.ErrUnreadable(n-1))
 	}
-	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.alreadyLogged(err) {
-		s.log.Warn("the compacted tables were not verified: the store tries again in a second", "dir", s.dir, "error", err)
+	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !diskspace.NoRoom(err) && !s.alreadyLogged(err) {
+		s.log.Warn("the tables were not watched: the store tries again in a second", "dir", s.dir, "error", err)
 	}
 }
 
 // scrub runs a scrub and then a sweep every day, until the background is stopped.
 func (k *background) scrub(s *Store) {
 	for wait := s.untilScrub(time.Now()); k.pause(wait); wait = scrubEvery {
-		c := scrubbing{s: s, sleep: k.pause, began: time.Now(), logged: time.Now()}
+		c := newScrubbing(s, k.pause)
 		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
 			s.log.Warn("the store was not verified: the store tries again in a day, limitkeeper check verifies a stopped store", "dir", s.dir, "error", err)
 		}
@@ -188,11 +188,10 @@ func (k *background) scrub(s *Store) {
 	}
 }
 
-// untilScrub returns the time from opening the store to its first scrub. A store without a checkpoint copy does not
-// wait until a day after the last scrub.
+// untilScrub returns the time from opening the store to its first scrub.
 func (s *Store) untilScrub(now time.Time) time.Duration {
 	since := now.Sub(time.Unix(s.verified.Load(), 0))
-	if since < 0 || s.retention.copied.Load() == noCopy {
+	if since < 0 {
 		return firstScrub
 	}
 	return max(firstScrub, scrubEvery-since)
@@ -200,32 +199,32 @@ func (s *Store) untilScrub(now time.Time) time.Duration {
 
 // scrubbing is one scrub.
 type scrubbing struct {
-	s          *Store
-	sleep      func(time.Duration) bool // returns false when the scrub has to stop
-	began      time.Time
-	logged     time.Time
-	bytes      int64 // read so far
-	sincePause int   // bytes read since the last pause
+	throttle
+	s      *Store
+	began  time.Time
+	logged time.Time
+	bytes  int64 // read so far
+}
+
+func newScrubbing(s *Store, wait func(time.Duration) bool) *scrubbing {
+	now := time.Now()
+	return &scrubbing{throttle: throttle{rate: scrubRate, wait: wait}, s: s, began: now, logged: now}
 }
 
 var errStopped = errors.New("the scrub was stopped")
 
-// run reads all tables and segments. It returns the first damage.
+// run reads all tables, segments and images, and writes an image. It returns the first damage.
 func (c *scrubbing) run() error {
 	stopped := false
-	verified, err := c.copyTables()
-	if err != nil && !isDamage(err) {
-		c.s.log.Warn("no checkpoint copy was written for limitkeeper rebuild: the store tries again in a day", "dir", c.s.dir, "error", err)
-		err = nil
-	}
-	if err == nil && !verified {
-		err = c.s.db.Verify(func(n int) bool {
-			stopped = !c.pause(n)
-			return !stopped
-		})
-	}
+	err := c.s.db.Verify(func(n int) bool {
+		stopped = !c.pause(n)
+		return !stopped
+	})
 	if err == nil && !stopped {
 		err = c.segments()
+	}
+	if err == nil && !stopped {
+		err = c.images()
 	}
 	if stopped || errors.Is(err, errStopped) {
 		return nil
@@ -259,25 +258,78 @@ func (c *scrubbing) segments() error {
 	return nil
 }
 
+// images removes images that are damaged, and writes a new one.
+func (c *scrubbing) images() error {
+	s := c.s
+	positions, err := table.Images(s.dir)
+	for _, position := range positions {
+		if _, _, damaged := table.ReadImage(s.dir, position); isDamage(damaged) {
+			s.log.Warn("an image of the database is damaged: it is removed", "dir", s.dir, "error", damaged)
+			err = firstOf(err, os.Remove(table.ImagePath(s.dir, position)))
+		}
+	}
+	return firstOf(err, s.findImages(), s.imageInBackground(c.wait))
+}
+
+// imageInBackground writes an image. It returns damage only, and logs other errors.
+func (s *Store) imageInBackground(wait func(time.Duration) bool) error {
+	t := throttle{rate: scrubRate, wait: wait}
+	err := s.writeImage(t.pause)
+	if err == nil || isDamage(err) || errors.Is(err, errStopped) {
+		s.retention.imageFailed.Store(false)
+		return s.failOnDamage(err)
+	}
+	if !s.retention.imageFailed.Swap(true) {
+		s.log.Warn("no image of the database was written: the store tries again every second", "dir", s.dir, "error", err)
+	}
+	return nil
+}
+
 var errEndOfSegment = errors.New("end of segment")
 
-// pause counts n bytes, and sleeps after each scrubPauseBytes to keep scrubRate. It returns false when the scrub has
-// to stop.
+// pause counts n bytes, and keeps scrubRate. It returns false when the scrub has to stop.
 func (c *scrubbing) pause(n int) bool {
-	c.bytes, c.sincePause = c.bytes+int64(n), c.sincePause+n
-	if c.sincePause < scrubPauseBytes {
-		return true
-	}
-	d := time.Duration(c.sincePause) * time.Second / scrubRate
-	c.sincePause = 0
+	c.bytes += int64(n)
 	if time.Since(c.logged) > scrubLogEvery {
 		c.logged = time.Now()
 		c.s.log.Info("verifying the store", "dir", c.s.dir, "bytes", c.bytes)
 	}
-	return c.sleep(d)
+	return c.throttle.pause(n)
 }
 
-// failpoint is a moment at which a test can end the process or look at the store. Rebuild counts replayed records by failReplay.
+// throttle bounds the bytes that work in the background reads in a second, so that requests come first.
+type throttle struct {
+	rate  int                      // bytes a second
+	wait  func(time.Duration) bool // returns false when the work has to stop
+	bytes int                      // since the last pause
+}
+
+// throttleBytes is the number of bytes between two pauses.
+const throttleBytes = 1 << 20
+
+// pause counts n bytes, and waits after each throttleBytes. It returns false when the work has to stop.
+func (t *throttle) pause(n int) bool {
+	if t.bytes += n; t.bytes < throttleBytes {
+		return true
+	}
+	d := time.Duration(t.bytes) * time.Second / time.Duration(t.rate)
+	t.bytes = 0
+	return t.wait(d)
+}
+
+// wait waits for d. It returns false at once when stop is closed.
+func wait(stop <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-stop:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// failpoint is a moment at which a test can end the process or look at the store.
 type failpoint uint8
 
 const (
@@ -289,9 +341,6 @@ const (
 	failReplay                        // a record was replayed while the store is being opened
 	failCommit                        // a transaction of Badger is about to be committed
 	failCommitted                     // the transaction is committed
-	failSnapshot                      // a snapshot is being made
+	failSnapshot                      // a snapshot or an image is being made
 	failpoints
 )
-
-// noFailpoint is Options.failpoint of all stores that neither a test nor Rebuild opens.
-func noFailpoint(failpoint) {}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // wantClosing closes a store while a method waits. It fails unless that method, a new call and Close end at once. It
@@ -63,23 +62,5 @@ func TestCloseEndsWaiting(t *testing.T) {
 		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, many)) }()
 		waitUntil(t, "the disk is full", full.Load)
 		_ = wantClosing(t, s, waiting) // the event log has the transaction that could not be applied
-	})
-	t.Run("for the database", func(t *testing.T) {
-		var tries atomic.Int64
-		dir := t.TempDir()
-		s := openAlone(t, dir, quiet)
-		known(t, s, "key")
-		s.commits(func() error {
-			tries.Add(1)
-			return core.Unavailable(eventlog.ErrTemporary)
-		})
-		waiting := make(chan error, 1)
-		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, 10)) }()
-		waitUntil(t, "a commit is tried again", func() bool { return tries.Load() > 1 })
-		_ = wantClosing(t, s, waiting) // the event log has the transaction that could not be applied
-		s = openAlone(t, dir, quiet)
-		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 11 {
-			t.Errorf("opened again: got %d keys, %v, want 11: the event log has the transaction", n, err)
-		}
 	})
 }

@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
@@ -31,8 +34,8 @@ func makeKnown(b *testing.B, s *Store, keys []string) {
 		}
 		w.put(lastPath(acct, kindKey), encodeNumber(seq))
 		w.put(lastPath(acct, kindUser), encodeNumber(seq))
-		if err := s.store(w); err != nil {
-			b.Fatalf("store: %v", err)
+		if err := s.commit(w); err != nil {
+			b.Fatalf("commit: %v", err)
 		}
 	}
 }
@@ -71,7 +74,7 @@ func BenchmarkUsers(b *testing.B) {
 func fill(t testing.TB, s *Store, n int) {
 	t.Helper()
 	a := &core.Account{ID: "acct", Name: "acct", CreatedAt: time.Now()}
-	k := &core.OwnerKey{ID: "okey", AccountID: "acct", Digest: core.DigestOf("acct")}
+	k := &core.OwnerKey{ID: "okey", AccountID: "acct", Digest: secrets.DigestOf("acct")}
 	if err := s.CreateAccount(t.Context(), a, k); err != nil {
 		t.Fatalf("CreateAccount: %v", err)
 	}
@@ -113,7 +116,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 
 // BenchmarkSnapshot makes snapshots of a store with a million keys, while 4 goroutines make requests. It logs the slowest
 // requests: without other work, during checkpoints, and during snapshots, which begin with a checkpoint. It reports the
-// disk space and the live memory of an open snapshot, and the memory that making it allocates.
+// live memory of an open snapshot, and the memory that making it allocates.
 func BenchmarkSnapshot(b *testing.B) {
 	const keys, callers = 1_000_000, 4
 	s := openIn(b, b.TempDir(), Options{CounterCache: 3 * keys})
@@ -185,13 +188,6 @@ func BenchmarkSnapshot(b *testing.B) {
 		during = append(during, latencies...)
 		mu.Unlock()
 		after := memory()
-		tables, err := tableBytes(c.dir)
-		if err != nil {
-			b.Fatal(err)
-		}
-		segments := c.events.Segments()
-		last := segments[len(segments)-1]
-		b.ReportMetric(float64(int64(tables)+last.End-last.Base)/(1<<20), "MiB-disk")
 		closeSnapshot(b, c)
 		closed := memory()
 		b.ReportMetric(float64(int64(after.HeapAlloc-closed.HeapAlloc))/(1<<20), "MiB-live")
@@ -214,7 +210,7 @@ func BenchmarkDays(b *testing.B) {
 	for some := range slices.Chunk(numbered("key_of_plan", keys), 1000) {
 		update(b, s, func(tx core.Tx) (err error) {
 			for _, id := range some {
-				err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: 1, PlanID: "large", Status: core.KeyActive, Digest: core.DigestOf(id)}))
+				err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: 1, PlanID: "large", Status: core.KeyActive, Digest: secrets.DigestOf(id)}))
 			}
 			return err
 		})
@@ -258,9 +254,9 @@ func BenchmarkDays(b *testing.B) {
 // days.
 func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 	b.Helper()
-	var all []slots
-	err := s.readEntered(acct, func(r snapshot) (err error) {
-		all, err = r.slotsFor(of)
+	var all []cells
+	err := s.readEntered(func(r view) (err error) {
+		all, err = r.cellsFor(of)
 		return err
 	})
 	if err != nil {
@@ -268,16 +264,16 @@ func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 	}
 	for _, p := range all {
 		a := archiveUpdate{page: p.page}
-		for slot := range byte(pageSlots) {
-			if p.mask&(1<<slot) == 0 {
+		for cell := range byte(pageCells) {
+			if p.mask&(1<<cell) == 0 {
 				continue
 			}
 			for date := today - core.DaysKept + 1; date <= today; date++ {
-				a.put = append(a.put, slotDay{slot, dayNumber{date, dayAllowed, 1000}}, slotDay{slot, dayNumber{date, dayDenied, 1}})
+				a.put = append(a.put, cellDay{cell, dayNumber{date, dayAllowed, 1000}}, cellDay{cell, dayNumber{date, dayDenied, 1}})
 			}
 		}
 		for done := false; !done; {
-			err := s.commitLocked(func(txn *table.Txn) (err error) {
+			err := s.commitTxn(func(txn *badger.Txn) (err error) {
 				_, done, err = a.write(txn)
 				return err
 			})

@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // A checkpoint writes the state of each changed counter to its page, and then the mark, a position, to the database.
-// After a crash, the next start replays the event log from the last mark that is in a table. Requests are counted during a checkpoint: the page has, for
-// each counter, the position of the last event that its state includes.
+// After a kill, the next start replays the event log from the last mark that Badger still has. Requests are counted during a
+// checkpoint: the page has, for each counter, the position of the last event that its state includes.
 
 const (
 	// The pause after a checkpoint is pauseFactor times as long as the checkpoint, but at least checkpointEvery and at most
@@ -134,13 +135,14 @@ type batchedRequestID struct {
 	position int64
 }
 
-// checkpoint writes a checkpoint with all events that were answered before the call.
+// checkpoint writes a checkpoint with all events that were answered before the call. Its error is one of the store, because
+// requests that wait for the checkpoint answer with it.
 func (s *Store) checkpoint() error {
 	s.checkpointer.running.Lock()
 	defer s.checkpointer.running.Unlock()
 	defer s.checkpointer.wakeWaiting()
 	began := time.Now()
-	err := s.checkpointAll()
+	err := fault(s.checkpointAll())
 	s.checkpointer.failed.Store(nil)
 	if err != nil {
 		s.checkpointer.failed.Store(&err)
@@ -177,16 +179,23 @@ func (s *Store) checkpointAll() error {
 	return s.writeMark(upTo)
 }
 
+// appendUnlogged appends the state of each counter of a shard whose last changes are not in the event log. The caller holds the
+// lock of the shard, and then calls Flush of the event log, which returns the error of the append, too.
+func (s *Store) appendUnlogged(sh *shard) {
+	for e := range sh.table.All() {
+		if c := &e.Value; c.unlogged {
+			_ = s.appendSet(c)
+		}
+	}
+}
+
 // take adds the changed counters and the new request ids of a shard.
 func (b *batch) take(s *Store, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	s.appendUnlogged(sh)
 	for e := range sh.table.All() {
-		c := &e.Value
-		if c.unlogged {
-			_ = s.appendSet(c) // the Flush in writeBatch returns the error, too
-		}
-		if c.dirty {
+		if c := &e.Value; c.dirty {
 			b.add(c)
 		}
 	}
@@ -227,8 +236,7 @@ func (s *Store) writeBatch(b *batch) error {
 func (s *Store) writePages(b *batch) error {
 	for rest := b.counters; len(rest) > 0; {
 		runtime.Gosched()
-		s.committing.Lock()
-		err := s.commitLocked(func(txn *table.Txn) error {
+		err := s.commitTxn(func(txn *badger.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < pageTxnBytes && pages < maxWrites/4; pages++ {
 				n := countOnSamePage(rest)
 				written, done, err := s.writePage(txn, rest[:n], b.bytes)
@@ -240,7 +248,6 @@ func (s *Store) writePages(b *batch) error {
 			}
 			return nil
 		})
-		s.committing.Unlock()
 		if err != nil {
 			return err
 		}
@@ -248,7 +255,7 @@ func (s *Store) writePages(b *batch) error {
 	return nil
 }
 
-// onPage is implemented by values with a slot on a page of counters.
+// onPage is implemented by values with a cell on a page of counters.
 type onPage interface{ page() ref }
 
 // countOnSamePage returns how many counters at the start of the list are on the same page.
@@ -264,9 +271,9 @@ func countOnSamePage[C onPage](counters []C) int {
 
 // writePage writes the days of counters of one page to the archive, and then the counters to the page. It returns how many
 // bytes it has written. done is false when days are left: then the caller commits, and calls writePage again.
-func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (size int, done bool, err error) {
+func (s *Store) writePage(txn *badger.Txn, counters []batched, records []byte) (size int, done bool, err error) {
 	p := pagePath(counters[0].page())
-	old, err := snapshot{txn.Txn}.get(p)
+	old, err := view{txn}.get(p)
 	if err != nil {
 		return 0, false, err
 	}
@@ -278,16 +285,18 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 	for _, c := range counters {
 		record, days := records[c.from:c.upTo:c.upTo], c.days
 		if len(record) == 0 {
-			if record, days, err = s.caughtUpRecord(pg[c.slot()], c); err != nil {
+			t, _, err := s.stateAt(pg[c.cell()], c.ref, c.position)
+			if err != nil {
 				return 0, false, err
 			}
+			record, days = t.encode(nil), t.days.cloneEnded()
 		}
-		if appliedOf(pg[c.slot()]) <= c.position { // otherwise the counter was deleted since take
-			pg[c.slot()] = record
-			a.add(c.slot(), days)
+		if appliedOf(pg[c.cell()]) <= c.position { // otherwise the counter was deleted since take
+			pg[c.cell()] = record
+			a.add(c.cell(), days)
 		}
 	}
-	a.clearSlots |= pg.clearDropped(s.checkpointer.mark.Load())
+	a.clearCells |= pg.clearDropped(s.checkpointer.mark.Load())
 	if size, done, err = a.write(txn); err != nil || !done {
 		return size, false, err
 	}
@@ -295,36 +304,22 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 	return size + len(record), true, setPage(txn, counters[0].page(), record, old != nil)
 }
 
-// caughtUpRecord applies the events since a record to a counter that is not in memory. It returns the new record, and
-// the days to archive.
-func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *endedDays, error) {
-	t, err := decodeState(record)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.catchUp(&t, c.ref, c.position); err != nil {
-		return nil, nil, err
-	}
-	return t.encode(nil), t.days.cloneEnded(), nil
-}
-
-// clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The mark is at that
+// clearDropped clears the cells of counters that were deleted before a position, and returns these cells. The mark is at that
 // position or after it, so no replay reads an event of these counters.
-func (p *page) clearDropped(mark int64) (slots uint64) {
-	for slot, record := range p {
+func (p *page) clearDropped(mark int64) (cells uint64) {
+	for cell, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {
-			p[slot] = nil
-			slots |= 1 << slot
+			p[cell] = nil
+			cells |= 1 << cell
 		}
 	}
-	return slots
+	return cells
 }
 
 // writeRequestIDs writes the index records of request ids. Each has the position of the event of its request.
 func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 	for chunk := range slices.Chunk(list, maxWrites/2) {
-		s.committing.Lock()
-		err := s.commitLocked(func(txn *table.Txn) error {
+		err := s.commitTxn(func(txn *badger.Txn) error {
 			for _, r := range chunk {
 				if err := txn.Set(requestIDPath(r.requestKey), encodeNumber(r.position)); err != nil {
 					return err
@@ -332,7 +327,6 @@ func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 			}
 			return nil
 		})
-		s.committing.Unlock()
 		if err != nil {
 			return err
 		}
@@ -375,56 +369,18 @@ func (s *Store) writeMark(upTo int64) error {
 		if err := s.events.Sync(); err != nil {
 			return err
 		}
-		s.committing.Lock()
-		err := s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindCheckpoint), encodeNumber(upTo)) })
-		s.committing.Unlock()
+		err := s.commitTxn(func(txn *badger.Txn) error { return txn.Set(at(kindCheckpoint), encodeNumber(upTo)) })
 		if err != nil {
 			return err
 		}
 		s.checkpointer.mark.Store(upTo)
 		s.checkpointer.checkpoints.Add(1)
-		if err := s.db.Committed(upTo); err != nil {
-			return err
-		}
 	}
 	s.failpoint(failMarked)
-	return s.flush()
+	return s.failOnDamage(s.db.StoreState(s.state()))
 }
 
-// flushBytes is the default of [Options.flushBytes]: how far the tables may lag the mark, in bytes of the
-// event log. After a crash the store replays these bytes, and the records after the mark.
-const flushBytes = 64 << 20
-
-// flush stores the position up to which all events are in tables. When the mark is flushBytes ahead of that
-// position, flush makes Badger write its memtable to a table.
-func (s *Store) flush() error {
-	position, err := s.db.Flushed()
-	if err != nil {
-		return err
-	}
-	position = max(position, s.flushed.Load())
-	state := table.State{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
-	err = s.db.StoreState(state)
-	if reserve.NoRoom(err) && s.reserve.Give(reserve.MinShrink) { // without checkpoints no history can be removed
-		err = s.db.StoreState(state)
-	}
-	if err := s.failOnDamage(err); err != nil {
-		return err
-	}
-	s.flushed.Store(position)
-	left := s.checkpointer.mark.Load() - s.flushed.Load()
-	if left < s.flushBytes && (left == 0 || !s.retention.flushWanted.Load()) {
-		return nil
-	}
-	return s.endMemtableNow()
-}
-
-// endMemtableNow makes Badger write the memtable to a table, in the background.
-func (s *Store) endMemtableNow() error {
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	if err := firstOf(s.failure(), s.ready()); err != nil {
-		return fault(err)
-	}
-	return s.badgerError(s.db.Flush(s.endMemtable))
+// state returns what the database contains after the last checkpoint.
+func (s *Store) state() table.State {
+	return table.State{Position: s.checkpointer.mark.Load(), Log: s.events.Durable(), Time: s.clock.Load()}
 }

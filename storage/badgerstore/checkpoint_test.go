@@ -2,7 +2,10 @@ package badgerstore
 
 import (
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
+
+	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -35,28 +38,37 @@ func writeCheckpoint(t testing.TB, s *Store) {
 	}
 }
 
-// endMemtable makes Badger write its memtable to a table, in the background.
+// endMemtable makes Badger write its memtable to a table.
 func endMemtable(t *testing.T, s *Store) {
 	t.Helper()
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	if err := s.db.Flush(s.endMemtable); err != nil {
-		t.Fatalf("Flush: %v", err)
+	prefix := []byte{0xff} // of no record of the store
+	err := s.db.Update(func(txn *badger.Txn) error { return txn.Set(prefix, nil) })
+	if err = firstOf(err, s.db.DropPrefix(prefix)); err != nil {
+		t.Fatalf("DropPrefix: %v", err)
 	}
 }
 
-// flushCheckpoint writes a checkpoint, and waits until all events are in tables of the database.
-func flushCheckpoint(t *testing.T, s *Store) {
+// flushTables writes a checkpoint, and waits until all events are in tables of the database.
+func flushTables(t *testing.T, s *Store) {
 	t.Helper()
 	writeCheckpoint(t, s)
 	endMemtable(t, s)
 	waitUntil(t, "everything is in tables", func() bool {
 		s.watch()
-		if err := s.flush(); err != nil {
-			t.Fatalf("flush: %v", err)
-		}
-		return s.flushed.Load() == s.checkpointer.mark.Load()
+		logs, err := filepath.Glob(filepath.Join(s.dir, "*"+logSuffix))
+		return err == nil && len(logs) == 1
 	})
+}
+
+// flushCheckpoint is flushTables, and writes an image. It removes all other images, so that retention may remove all segments
+// before the checkpoint.
+func flushCheckpoint(t *testing.T, s *Store) {
+	t.Helper()
+	flushTables(t, s)
+	mustImage(t, s)
+	if err := s.keepImages(1); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestMarkIsDurable: the event log is synced up to the mark of a checkpoint, also when the checkpoint has no changed

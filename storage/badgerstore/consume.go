@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -54,9 +52,7 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 				return core.ConsumeResult{}, err
 			}
 		case d.busy != nil:
-			if err := s.await(d.busy); err != nil {
-				return core.ConsumeResult{}, err
-			}
+			<-d.busy
 		case d.outdated:
 		case d.appended:
 			return d.result, d.ticket.Wait()
@@ -93,7 +89,7 @@ func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 		return user, user, nil
 	}
 	if seq == 0 {
-		err = s.readEntered(c.Account, func(r snapshot) error {
+		err = s.readEntered(func(r view) error {
 			seq, err = r.number(keyIDPath(c.Account, c.KeyID))
 			return err
 		})
@@ -118,7 +114,7 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 		return e.Value, nil
 	}
 	var stored int64
-	err := s.readEntered(account, func(r snapshot) (err error) {
+	err := s.readEntered(func(r view) (err error) {
 		stored, err = r.number(accountIDPath(account))
 		return err
 	})
@@ -133,8 +129,8 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 	return uint32(stored), nil
 }
 
-// attempt is the result of decide: an answer, or the reason to decide again.
-type attempt struct {
+// decided is the result of decide: an answer, or the reason to decide again.
+type decided struct {
 	result   core.ConsumeResult
 	appended bool            // the request is allowed and counts
 	ticket   eventlog.Ticket // when appended: the caller waits for it before it answers
@@ -146,7 +142,7 @@ type attempt struct {
 }
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
-func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d attempt) {
+func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d decided) {
 	_ = prefetchText(c.KeyID)
 	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
 	key, user := keyShard.find(of), userShard.find(ofUser)
@@ -216,17 +212,13 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 	if c.RequestID != "" {
 		e.requestID, e.first = c.RequestID, &answer{c.Terms, *v}
 	}
-	position, t, err = s.events.AppendAwaited(e.append, e.keep(s.clock.Load()))
+	var buf [eventBuffer]byte
+	record := e.encode(buf[:0])
+	position, t, err = s.events.AppendAwaited(record.append, e.keep(s.clock.Load()))
 	if err != nil {
 		return 0, t, err
 	}
-	if e.counts(kindUser) {
-		user.charge(&e, kindUser)
-	}
-	if key != user && e.counts(kindKey) {
-		key.charge(&e, kindKey)
-	}
-	recordAppended(&e, key, user, position)
+	count(&e, key, user, position)
 	return position, t, nil
 }
 
@@ -237,8 +229,10 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 	record := key.Deny(c.Entry.At)
 	if record && s.events.TakesUnawaited() {
 		e := newEvent(c, key, user, reason)
-		if position, err := s.events.Append(e.append, e.keep(s.clock.Load())); err == nil {
-			recordAppended(&e, key, user, position)
+		var buf [eventBuffer]byte
+		record := e.encode(buf[:0])
+		if position, err := s.events.Append(record.append, e.keep(s.clock.Load())); err == nil {
+			count(&e, key, user, position)
 			return
 		}
 	}
@@ -274,13 +268,13 @@ func newEvent(c *core.Consumption, key, user *counter, reason core.Reason) event
 	return e
 }
 
-// recordAppended updates both counters of an event with its position in the event log.
-func recordAppended(e *event, key, user *counter, position int64) {
+// count adds an event at a position of the event log to the counters of its key and of its user.
+func count(e *event, key, user *counter, position int64) {
 	if key != user {
-		key.recordAppended(e, kindKey, position)
+		key.count(e, kindKey, position)
 		key.changedLocked()
 	}
-	user.recordAppended(e, kindUser, position)
+	user.count(e, kindUser, position)
 	user.changedLocked()
 }
 
@@ -332,8 +326,8 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	known.removals = sh.requestIDs.removals
 	sh.mu.Unlock()
 	if position == 0 {
-		err = s.db.View(func(txn *badger.Txn) error {
-			position, err = snapshot{txn}.number(requestIDPath(id))
+		err = s.inView(func(r view) (err error) {
+			position, err = r.number(requestIDPath(id))
 			return err
 		})
 	}

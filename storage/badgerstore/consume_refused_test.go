@@ -164,12 +164,21 @@ func TestResumesWithoutRequest(t *testing.T) {
 	wantUsed(t, s, ofKey("key"), 2)
 }
 
+// peekOne returns a copy of one counter.
+func peekOne(s *Store, of ref) (counterState, error) {
+	states, err := s.peek([]ref{of})
+	if err != nil {
+		return counterState{}, err
+	}
+	return states[0], nil
+}
+
 // inMemory returns the current state of a counter, durable or not.
 func inMemory(t *testing.T, s *Store, of ref) core.Counter {
 	t.Helper()
-	c, err := s.peekAny(of)
+	c, err := peekOne(s, of)
 	if err != nil {
-		t.Fatalf("peekAny: %v", err)
+		t.Fatalf("peek: %v", err)
 	}
 	return c.Counter
 }

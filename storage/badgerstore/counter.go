@@ -2,7 +2,6 @@ package badgerstore
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
 	"math/bits"
 	"slices"
@@ -146,6 +145,14 @@ func (t *counterState) append(l link, at time.Time, position int64) {
 	t.applied = position
 }
 
+// cut makes a history whose last entry matches end with the entry of its chain before that one, and so on. So the next entry
+// leads to readable ones when the last ones are in a hole of the event log.
+func (t *counterState) cut(match func(position int64) bool) {
+	for n := len(t.chain); n > 0 && match(t.chain[n-1]); n-- {
+		t.entries, t.chain = jump(t.entries), t.chain[:n-1]
+	}
+}
+
 // clearHistory removes all entries. The next entry has the number 1.
 func (t *counterState) clearHistory() {
 	t.entries, t.newest, t.late, t.chain = 0, 0, 0, t.chain[:0]
@@ -166,230 +173,6 @@ func (t *counterState) clone() counterState {
 	return c
 }
 
-// The flags of a record of a counter: the low bits of its first number. The other bits are applied.
-const (
-	stateDropped = 1 << iota // the counter was deleted: the record ends here
-	stateNewest              // LastUsedAt equals newest, and is left out
-	stateAt                  // At is the second of LastUsedAt, and is left out
-	stateHead                // the last entry is at applied: the chain is stored without that position
-	stateMore                // optional numbers follow the usage
-	stateFlags   = iota      // number of flags
-)
-
-// encode appends the record of a counter.
-//
-//	flags, applied    uvarint, see above
-//	entries           uvarint
-//	newest, late      time, uvarint of nanoseconds
-//	last used         time, absent with stateNewest
-//	at                varint, absent with stateAt
-//	omitted denials   uvarint
-//	usage             uvarints: requests of each period, in the order of their numbers, and of today
-//	optional numbers  with stateMore: a uvarint of bits, see more
-//	  days            the usage of each number of a day, uvarint, and by how many days its date is before At, varint
-//	  denials         with moreDenied: the day of the last denials and the number recorded on that day, uvarints
-//	  meters          with moreMeters: their number, uvarint; of each meter its name, a text, and the usage of each period
-//	chain             uvarints, each the difference from the previous position
-func (t *counterState) encode(b []byte) []byte {
-	flags := t.flags()
-	b = binary.AppendUvarint(b, uint64(t.applied)<<stateFlags|flags)
-	b = binary.AppendUvarint(b, uint64(t.entries))
-	b = binary.AppendUvarint(appendTime(b, t.newest.time()), uint64(t.late))
-	if flags&stateNewest == 0 {
-		b = appendTime(b, t.LastUsedAt)
-	}
-	if flags&stateAt == 0 {
-		b = binary.AppendVarint(b, t.At)
-	}
-	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
-	b = binary.AppendUvarint(appendPeriodUsage(b, &t.Requests), uint64(t.Today))
-	if flags&stateMore != 0 {
-		b = t.appendMore(b)
-	}
-	chain, before := t.chain, int64(0)
-	if flags&stateHead != 0 {
-		chain = chain[:len(chain)-1]
-	}
-	for _, position := range chain {
-		b = binary.AppendUvarint(b, uint64(position-before))
-		before = position
-	}
-	return b
-}
-
-// appendPeriodUsage appends the usage of each period.
-func appendPeriodUsage(b []byte, t *core.PeriodUsage) []byte {
-	for _, used := range t {
-		b = binary.AppendUvarint(b, uint64(used))
-	}
-	return b
-}
-
-// The bits of the optional numbers. Each lower bit stands for a number of a day, see dayNumbersStored.
-const (
-	moreDenied = 1 << (dayNumbersStored + iota)
-	moreMeters
-)
-
-// more returns the bits of the optional numbers in the record.
-func (t *counterState) more() uint64 {
-	bits := t.days.nonZero()
-	if _, recorded := t.DeniedOn(); recorded > 0 {
-		bits |= moreDenied
-	}
-	if t.Meters != nil {
-		bits |= moreMeters
-	}
-	return bits
-}
-
-// appendMore appends the optional numbers.
-func (t *counterState) appendMore(b []byte) []byte {
-	more := t.more()
-	b = binary.AppendUvarint(b, more)
-	for n := range dayNumbersStored {
-		if more&(1<<n) != 0 {
-			w := t.days.now[n]
-			b = binary.AppendVarint(binary.AppendUvarint(b, uint64(w.Used)), int64(t.date()-w.Date()))
-		}
-	}
-	if more&moreDenied != 0 {
-		date, recorded := t.DeniedOn()
-		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(date)), uint64(recorded))
-	}
-	if more&moreMeters != 0 {
-		n := 0
-		for m := t.Meters; m != nil; m = m.Next {
-			n++
-		}
-		b = binary.AppendUvarint(b, uint64(n))
-		for m := t.Meters; m != nil; m = m.Next {
-			b = appendPeriodUsage(appendText(b, m.Meter), &m.Usage)
-		}
-	}
-	return b
-}
-
-// date returns the day that contains At.
-func (t *counterState) date() core.Date { return core.DateOf(time.Unix(t.At, 0)) }
-
-const day = 24 * 60 * 60 // seconds
-
-func (t *counterState) flags() (f uint64) {
-	if t.newest.time().Equal(t.LastUsedAt) {
-		f |= stateNewest
-	}
-	if t.At == secondOf(t.LastUsedAt) {
-		f |= stateAt
-	}
-	if t.entries > 0 && t.lastPosition() == t.applied {
-		f |= stateHead
-	}
-	if t.more() != 0 {
-		f |= stateMore
-	}
-	return f
-}
-
-// secondOf returns a time in Unix seconds, 0 for the zero time.
-func secondOf(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.Unix()
-}
-
-// decodeState returns the state in a record, the zero state for a nil record.
-func decodeState(record []byte) (t counterState, err error) {
-	if record == nil {
-		return t, nil
-	}
-	r := decoder{record}
-	first := r.uvarint()
-	t.applied = int64(first >> stateFlags)
-	if first&stateDropped != 0 && !r.failed() && len(r.rest) == 0 {
-		t.ended().archiveStale = true
-		return t, nil
-	}
-	t.entries = int64(r.uvarint())
-	newest := r.time()
-	t.newest, t.late = momentOf(newest), time.Duration(r.uvarint())
-	if t.LastUsedAt = newest; first&stateNewest == 0 {
-		t.LastUsedAt = r.time()
-	}
-	if t.At = secondOf(t.LastUsedAt); first&stateAt == 0 {
-		t.At = r.varint()
-	}
-	t.DeniedOmitted = int64(r.uvarint())
-	t.Requests, t.Today = r.periodUsage(), int64(r.uvarint())
-	if first&stateMore != 0 {
-		r.more(&t)
-	}
-	r.chain(&t, first)
-	if r.failed() || first&stateDropped != 0 || len(t.chain) != terms(t.entries) {
-		return counterState{}, errRecord
-	}
-	return t, nil
-}
-
-// periodUsage reads the usage of each period.
-func (r *decoder) periodUsage() (t core.PeriodUsage) {
-	for p := range t {
-		t[p] = int64(r.uvarint())
-	}
-	return t
-}
-
-// more reads the optional numbers of a counter.
-func (r *decoder) more(t *counterState) {
-	more := r.uvarint()
-	for n := range dayNumbersStored {
-		if more&(1<<n) != 0 {
-			used, ago := int64(r.uvarint()), core.Date(r.varint())
-			t.setDayNumber(n, core.WindowUsage{Start: (t.date() - ago).Start().Unix(), Used: used})
-		}
-	}
-	if more&moreDenied != 0 {
-		date := core.Date(r.uvarint())
-		t.AddDenied(date, int(r.uvarint()))
-	}
-	if more&moreMeters != 0 {
-		for n := r.uvarint(); n > 0 && !r.failed(); n-- {
-			name := r.text()
-			t.SetMeter(name, r.periodUsage())
-		}
-	}
-}
-
-// chain reads the chain of a counter, which is the rest of its record.
-func (r *decoder) chain(t *counterState, flags uint64) {
-	position := int64(0)
-	for !r.failed() && len(r.rest) > 0 {
-		position += int64(r.uvarint())
-		t.chain = append(t.chain, position)
-	}
-	if flags&stateHead != 0 {
-		t.chain = append(t.chain, t.applied)
-	}
-}
-
-// encodeDropped returns the record of a deleted counter: its events up to position do not count.
-func encodeDropped(position int64) []byte {
-	return binary.AppendUvarint(nil, uint64(position)<<stateFlags|stateDropped)
-}
-
-// isDropped reports whether a record belongs to a deleted counter.
-func isDropped(record []byte) bool {
-	n, _ := binary.Uvarint(record)
-	return n&stateDropped != 0
-}
-
-// appliedOf returns the position of the last event that a record includes.
-func appliedOf(record []byte) int64 {
-	n, _ := binary.Uvarint(record)
-	return int64(n >> stateFlags)
-}
-
 // terms returns the number of terms of n, which is the length of the chain of n entries.
 func terms(n int64) (count int) {
 	for ; n > 0; n = jump(n) {
@@ -398,35 +181,33 @@ func terms(n int64) (count int) {
 	return count
 }
 
-// apply adds the next event of the counter to the state.
-func (t *counterState) apply(e *event, kind uint32, position int64) error {
-	l := *e.linkOf(kind)
-	if l.number != t.entries+1 {
+// replay adds the next event of the counter, as it was read from the event log. An event with the number of an older one
+// continues a history that was cut.
+func (t *counterState) replay(e *event, kind uint32, position int64) error {
+	number := e.linkOf(kind).number
+	t.cut(func(int64) bool { return number <= t.entries })
+	if number != t.entries+1 {
 		return errEvent
 	}
-	if e.counts(kind) && !e.Denied {
-		t.charge(e, kind)
-	}
-	if e.Denied && !e.uncounted && kind == kindKey {
+	if e.Denied && !e.uncounted && kind == kindKey { // of a request, core.Counter.Deny has done this
 		t.AddDenied(core.DateOf(e.At), 1)
 	}
-	t.recordAppended(e, kind, position)
+	t.count(e, kind, position)
 	return nil
 }
 
-// charge adds the cost of an allowed request, or makes an adjustment.
-func (t *counterState) charge(e *event, kind uint32) {
-	before, charge := t.Day(), core.Charge{At: e.At, Cost: e.Cost, Costs: e.Costs, Since: e.since}
-	if e.Adjustment != nil {
-		t.Adjust(e.Adjustment, &charge)
-	} else {
-		t.Add(&charge)
+// count adds an event at a position of the event log to the usage, to the days and to the history. A serving store and a replay
+// both count with it.
+func (t *counterState) count(e *event, kind uint32, position int64) {
+	if e.counts(kind) && !e.Denied {
+		before, charge := t.Day(), core.Charge{At: e.At, Cost: e.Cost, Costs: e.Costs, Since: e.since}
+		if e.Adjustment != nil {
+			t.Adjust(e.Adjustment, &charge)
+		} else {
+			t.Add(&charge)
+		}
+		t.endDay(windowNumber(kind), before, t.Day())
 	}
-	t.endWindowDay(kind, before)
-}
-
-// recordAppended adds an event at a position of the event log to the history and to the days.
-func (t *counterState) recordAppended(e *event, kind uint32, position int64) {
 	if !e.uncounted && e.Adjustment == nil {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)
 	}

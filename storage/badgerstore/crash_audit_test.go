@@ -10,7 +10,6 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -41,6 +40,7 @@ type auditing struct {
 	s        *Store
 	counters map[ref]*counterEvents
 	next     int64 // the position of the next record to read
+	end      int64 // of a snapshot, 0 for a store
 	problems []string
 
 	created map[ref]bool // keys and users that redo records make, false when they are deleted later
@@ -81,6 +81,9 @@ func (a *auditing) read() error {
 		clear(a.maxRemoved)
 	}
 	err := a.s.events.Replay(max(a.next, a.oldest()), func(position int64, payload []byte) error {
+		if a.end > 0 && position >= a.end {
+			return nil
+		}
 		if payload[0] == recordRedo {
 			return a.redo(payload, position)
 		}
@@ -109,29 +112,18 @@ func (a *auditing) read() error {
 
 // redo records the keys and users that a transaction creates and deletes. Its parts may be in removed segments.
 func (a *auditing) redo(payload []byte, position int64) error {
-	parts, w, err := decodeRedo(payload, position)
-	if err == nil {
-		err = a.writes(w)
+	w, err := a.s.readWrites(payload, position)
+	if errors.Is(err, eventlog.ErrGone) {
+		return nil
 	}
-	for _, part := range parts {
-		w, partErr := a.s.readPart(part)
-		if partErr == nil {
-			partErr = a.writes(w)
-		}
-		if !errors.Is(partErr, eventlog.ErrGone) {
-			err = firstOf(err, partErr)
-		}
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func (a *auditing) writes(w *writes) error {
 	if _, begins := w.value(at(kindSchema)); begins { // the first record of a store
 		a.maxRemoved[kindKey], a.maxRemoved[kindUser] = 0, 0
 	}
-	dropped, err := w.dropped()
-	made, madeErr := a.s.createdCounters(w)
-	for _, of := range dropped {
+	made, err := a.s.createdCounters(w)
+	for _, of := range w.dropped {
 		a.created[of] = false
 	}
 	for _, of := range made {
@@ -144,7 +136,7 @@ func (a *auditing) writes(w *writes) error {
 			a.maxRemoved[kind], err = n, firstOf(err, lastErr)
 		}
 	}
-	return firstOf(err, madeErr)
+	return err
 }
 
 // checkCreated checks that the redo record of a key or user comes before its events.
@@ -190,8 +182,8 @@ func (a *auditing) counter(of ref, t *counterEvents) {
 		p = keyPath(acct, of.number)
 	}
 	exists := false
-	err := a.s.db.View(func(txn *badger.Txn) error {
-		_, err := txn.Get(p)
+	err := a.s.inView(func(r view) error {
+		err := r.read(p, func([]byte) error { return nil })
 		exists = err == nil
 		if err == badger.ErrKeyNotFound {
 			return nil
@@ -207,7 +199,7 @@ func (a *auditing) counter(of ref, t *counterEvents) {
 		delete(a.counters, of)
 		return
 	}
-	got, err := a.s.peek(of)
+	got, err := peekOne(a.s, of)
 	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.checkpointer.mark.Load() {
 		return // the number is in use again
 	}
@@ -253,12 +245,11 @@ func TestAuditNotices(t *testing.T) {
 	lost := keyRef(t, s, "lost")
 	e := event{account: lost.account, key: 99, ofKey: link{number: 1}, ofUser: link{number: 1}}
 	e.UserID = 99
-	if _, err := s.appendAndWait(func(b []byte, position int64) []byte { return e.append(b, position) }); err != nil {
+	record := e.encode(nil)
+	if _, err := s.appendAndWait(record.append); err != nil {
 		t.Fatal(err)
 	}
-	s.committing.Lock()
-	err := s.commitLocked(func(txn *table.Txn) error { return txn.Delete(keyPath(acct, lost.number)) })
-	s.committing.Unlock()
+	err := s.commitTxn(func(txn *badger.Txn) error { return txn.Delete(keyPath(acct, lost.number)) })
 	if err != nil {
 		t.Fatal(err)
 	}

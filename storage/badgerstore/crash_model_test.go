@@ -288,11 +288,12 @@ func (m *model) inOrder() []core.CounterID {
 // checkHistory checks the new entries of a history. Each entry was requested and occurs once, the counter is the sum of
 // the entries, and the usage in each answer is the sum up to its entry.
 func (m *model) checkHistory(s *Store, h *historyModel) {
-	t, err := s.stateOf(h.of)
+	states, err := s.states([]core.CounterID{h.of})
 	if err != nil {
 		m.problem("error: counter of %v: %v", h.of, err)
 		return
 	}
+	t := states[0]
 	added, before := t.entries-h.entries, h.used
 	if added < 0 {
 		m.problem("lost: history of %v: got %d entries, there were %d", h.of, t.entries, h.entries)

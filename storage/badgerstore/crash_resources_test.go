@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // lists has all users of a store by name, and all keys by ID.
@@ -116,7 +117,7 @@ func createFixture(s *Store) error {
 			err = firstOf(err, tx.PutUser(&core.User{AccountID: acct, ID: id, Name: fmt.Sprint("world ", id), PlanID: fixturePlan}))
 		}
 		for n := range fixtureKeys {
-			err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: fixtureKey(n), UserID: int64(n%2 + 1), Status: core.KeyActive, Digest: core.DigestOf(fixtureKey(n))}))
+			err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: fixtureKey(n), UserID: int64(n%2 + 1), Status: core.KeyActive, Digest: secrets.DigestOf(fixtureKey(n))}))
 		}
 		return err
 	})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // recorder records requests and changes before they are sent, and their answers.
@@ -31,6 +33,7 @@ type traffic struct {
 	crowd         bool         // create and delete users with many keys
 	noRequests    bool         // make no requests
 	snapshots     bool         // make snapshots
+	refused       bool         // go on when the store refuses a call
 	beforeRequest func() error // called before each request
 
 	generation int  // part of request ids: each generation has its own
@@ -74,7 +77,7 @@ func (w *traffic) start() {
 func (w *traffic) loop(fn func() error) {
 	w.group.Go(func() {
 		for !w.stopped.Load() {
-			if err := fn(); err != nil {
+			if err := fn(); err != nil && !(w.refused && (isUnavailable(err) || errors.Is(err, eventlog.ErrTemporary))) {
 				w.failed.CompareAndSwap(nil, &err)
 				w.stop()
 			}
@@ -206,7 +209,7 @@ func (w *traffic) createUser() error {
 func (w *traffic) createKey(kind, id string, user int64) error {
 	w.recorder.creating(kind, id)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
-		return tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: user, PlanID: fixturePlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
+		return tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: user, PlanID: fixturePlan, Status: core.KeyActive, Digest: secrets.DigestOf(id)})
 	})
 	if err == nil {
 		w.recorder.created(id)
@@ -264,7 +267,7 @@ func (w *traffic) createAndDeleteCrowd() error {
 		err := tx.PutUser(u)
 		for i := 0; i < crowdKeys && err == nil; i++ {
 			id := fmt.Sprint(name, "_", i)
-			err = tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: u.ID, PlanID: fixturePlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
+			err = tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: u.ID, PlanID: fixturePlan, Status: core.KeyActive, Digest: secrets.DigestOf(id)})
 		}
 		return err
 	})
@@ -299,7 +302,7 @@ func (w *traffic) checkpoint() error {
 	err := w.s.checkpoint()
 	if err == nil && w.expiring {
 		w.s.SetMaxHistory(1 << 10)
-		err = firstOf(w.s.trim(time.Now()), w.s.expire(time.Now().AddDate(1, 0, 0)))
+		err = firstOf(w.s.writeImage(func(int) bool { return true }), w.s.trim(time.Now()), w.s.expire(time.Now().AddDate(1, 0, 0)))
 	}
 	return err
 }

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 )
 
 // victimEnv is the environment variable with the victimConfig of a test process that uses a store until it is killed.
 const victimEnv = "BADGERSTORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
-	reserve.DefaultSize = MinMinFree // 32 MiB: tests copy directories
+	diskspace.DefaultSize = MinMinFree // 32 MiB: tests copy directories
 	if o := os.Getenv(victimEnv); o != "" {
 		if err := runVictim(o); err != nil {
 			fmt.Println("failed", err)
@@ -41,6 +41,7 @@ type victimConfig struct {
 	Expiring bool  // remove history
 
 	Snapshots bool // make snapshots
+	Refused   bool // go on when the store refuses a call
 
 	Generation int // number of rounds with Expiring so far
 
@@ -77,7 +78,7 @@ func runVictim(line string) error {
 	if err := createFixture(s); err != nil {
 		return err
 	}
-	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation, snapshots: o.Snapshots}
+	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation, snapshots: o.Snapshots, refused: o.Refused}
 	if o.Crowd {
 		if err := w.removeCrowds(); err != nil {
 			return err

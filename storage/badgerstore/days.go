@@ -1,16 +1,10 @@
 package badgerstore
 
 import (
-	"encoding/binary"
-	"errors"
-	"math"
 	"slices"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // The indexes of the numbers of a day. A key has only the first two numbers.
@@ -109,17 +103,23 @@ func (d *days) clone() *days {
 
 // ended returns the days to archive. The caller may change the result.
 func (t *counterState) ended() *endedDays {
+	d := t.changeDays()
+	if d.ended == nil {
+		d.ended = new(endedDays)
+	}
+	return d.ended
+}
+
+// changeDays returns the days. The caller may change the result.
+func (t *counterState) changeDays() *days {
 	if t.days == nil {
 		t.days = new(days)
 	}
-	if t.days.ended == nil {
-		t.days.ended = new(endedDays)
-	}
-	return t.days.ended
+	return t.days
 }
 
 // countDay adds a request to the days of its key or user. It does not add the usage of the counter itself, which is in the
-// windows: see endWindowDay.
+// windows: see counterState.count.
 func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
 	switch {
 	case denied:
@@ -133,19 +133,10 @@ func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at
 }
 
 func (t *counterState) addDay(number int, cost int64, at time.Time) {
-	if t.days == nil {
-		t.days = new(days)
-	}
-	now := &t.days.now[number]
+	now := &t.changeDays().now[number]
 	before := *now
 	now.AddDay(cost, at)
 	t.endDay(number, before, *now)
-}
-
-// endWindowDay adds the old value of core.Counter.Day to the days to archive, if the counter has begun another day.
-// before is the old value.
-func (t *counterState) endWindowDay(kind uint32, before core.WindowUsage) {
-	t.endDay(windowNumber(kind), before, t.Day())
 }
 
 // endDay adds the old value of a number to the days to archive, if the new value belongs to another day.
@@ -159,14 +150,6 @@ func (t *counterState) endDay(number int, from, to core.WindowUsage) {
 		return
 	}
 	ended.list = append(ended.list, value)
-}
-
-// setDayNumber sets the last day of a number of a day.
-func (t *counterState) setDayNumber(number int, w core.WindowUsage) {
-	if t.days == nil {
-		t.days = new(days)
-	}
-	t.days.now[number] = w
 }
 
 // dropArchived removes from the days to archive the values that a checkpoint has archived.
@@ -229,196 +212,4 @@ func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 
 func numbersIn(d *core.CounterDay) []int64 {
 	return []int64{dayAllowed: d.Allowed, dayDenied: d.Denied, daySharedDenied: d.Shared.Denied, daySharedAllowed: d.Shared.Allowed}
-}
-
-// The archive has the days that have ended. One record has one day of all counters of a page, so that a query for many
-// keys or users reads few records. The first checkpoint after a day ends writes the day's numbers, in the transaction
-// that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
-// harmless.
-//
-//	slot                           1 byte
-//	allowed, denied                uvarints
-//	shared denied, shared allowed  uvarints, only of users
-//
-// Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
-// days while the page has the record of the deleted counter. The transaction that clears this record also removes the
-// days, even if the number is in use again.
-
-// archiveTime is how long a day stays in the archive: see [Store.sweep].
-const archiveTime = core.DaysKept*24*time.Hour + keptLonger
-
-// archivePath returns the path of a day of a page. The paths of a page sort by date.
-func archivePath(page ref, date core.Date) path {
-	return archivePrefix(page).number(int64(date) - math.MinInt32)
-}
-
-// archivePrefix returns the common prefix of the paths of all days of a page.
-func archivePrefix(page ref) path {
-	return append(at(kindDay).number(int64(page.account)), byte(page.kind)).number(page.number)
-}
-
-// dateIn returns the date at the end of a path of the archive.
-func dateIn(p path) core.Date {
-	return core.Date(int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32)
-}
-
-// archivedDay has the numbers of one day for all counters of a page.
-type archivedDay struct{ slots [pageSlots][dayNumbers]int64 }
-
-// decode decodes a day. The counters of the page have the kind.
-func (a *archivedDay) decode(record []byte, kind uint32) error {
-	*a = archivedDay{}
-	for r := (decoder{record}); len(r.rest) > 0; {
-		slot := r.rest[0]
-		r.skip(1, true)
-		if slot >= pageSlots {
-			return errRecord
-		}
-		for n := range dayNumbersOf(kind) {
-			a.slots[slot][n] = int64(r.uvarint())
-		}
-		if r.failed() {
-			return errRecord
-		}
-	}
-	return nil
-}
-
-// encode returns the record of a day, nil when all numbers are 0.
-func (a *archivedDay) encode(kind uint32) (b []byte) {
-	for slot := range a.slots {
-		numbers := a.slots[slot][:dayNumbersOf(kind)]
-		if a.slots[slot] != [dayNumbers]int64{} {
-			b = append(b, byte(slot))
-			for _, n := range numbers {
-				b = binary.AppendUvarint(b, uint64(n))
-			}
-		}
-	}
-	return b
-}
-
-// maxSingleReads is the number of days at which an iterator becomes faster than one read for each day.
-const maxSingleReads = 8
-
-// eachArchived calls fn with the days of a page from the first to the last, in order. fn must not keep its argument.
-func (r snapshot) eachArchived(page ref, first, last core.Date, fn func(core.Date, *archivedDay)) error {
-	var a archivedDay
-	if int64(last)-int64(first) < maxSingleReads {
-		for n := range core.Date(int64(last) - int64(first) + 1) {
-			found, err := r.archived(page, first+n, &a)
-			if err != nil {
-				return err
-			}
-			if found {
-				fn(first+n, &a)
-			}
-		}
-		return nil
-	}
-	return r.eachFrom(archivePrefix(page), archivePath(page, first), func(p path, record []byte) (bool, error) {
-		date := dateIn(p)
-		if date > last {
-			return false, nil
-		}
-		if err := a.decode(record, page.kind); err != nil {
-			return false, err
-		}
-		fn(date, &a)
-		return true, nil
-	})
-}
-
-// archived reads a day of a page, and reports whether the archive has the day.
-func (r snapshot) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
-	err = r.view(archivePath(page, date), func(record []byte) error { return a.decode(record, page.kind) })
-	if errors.Is(err, badger.ErrKeyNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// archiveUpdate is a set of changes to the archive of a page.
-type archiveUpdate struct {
-	page       ref
-	clearSlots uint64 // the slots whose days are removed, before put is written
-	put        []slotDay
-}
-
-// slotDay is one number of one day of the counter in a slot.
-type slotDay struct {
-	slot byte
-	dayNumber
-}
-
-// add adds the days of a counter.
-func (a *archiveUpdate) add(slot byte, days *endedDays) {
-	if days == nil {
-		return
-	}
-	if days.archiveStale {
-		a.clearSlots |= 1 << slot
-	}
-	for _, d := range days.list {
-		a.put = append(a.put, slotDay{slot, d})
-	}
-}
-
-// maxArchived is the largest number of bytes of the archive in one transaction of the database. All days of one page can
-// exceed the limit of one Badger transaction.
-const maxArchived = 256 << 10
-
-// write changes the archive, and returns the number of bytes that it has written. done is false when days are left:
-// then the caller commits the transaction, and calls write again in another one.
-func (a *archiveUpdate) write(txn *table.Txn) (size int, done bool, err error) {
-	r := snapshot{txn.Txn}
-	before, after := map[core.Date]archivedDay{}, map[core.Date]*archivedDay{}
-	if a.clearSlots != 0 {
-		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
-			before[date], after[date] = *day, new(*day)
-			after[date].clearSlots(a.clearSlots)
-		})
-		if err != nil {
-			return 0, false, err
-		}
-	}
-	for _, d := range a.put {
-		day := after[d.date]
-		if day == nil {
-			day = &archivedDay{}
-			if _, err := r.archived(a.page, d.date, day); err != nil {
-				return 0, false, err
-			}
-			before[d.date], after[d.date] = *day, day
-		}
-		day.slots[d.slot][d.number] = d.used
-	}
-	for date, day := range after {
-		if *day == before[date] {
-			continue
-		}
-		if size > maxArchived {
-			return size, false, nil
-		}
-		p, record := archivePath(a.page, date), day.encode(a.page.kind)
-		size += len(p) + len(record)
-		if record == nil {
-			err = txn.Delete(p)
-		} else {
-			err = txn.Set(p, record)
-		}
-		if err != nil {
-			return 0, false, err
-		}
-	}
-	return size, true, nil
-}
-
-// clearSlots sets the numbers in slots to 0.
-func (a *archivedDay) clearSlots(slots uint64) {
-	for slot := range a.slots {
-		if slots&(1<<slot) != 0 {
-			a.slots[slot] = [dayNumbers]int64{}
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // today is the day of noon.
@@ -204,7 +205,7 @@ func TestDaysOfReusedNumber(t *testing.T) {
 				at("between")
 				update(t, s, func(tx core.Tx) error {
 					return firstOf(tx.PutUser(&core.User{AccountID: acct, ID: 1, Name: "again"}),
-						tx.PutKey(&core.Key{AccountID: acct, ID: "again", Seq: 1, UserID: 1, Status: core.KeyActive, Digest: core.DigestOf("again")}))
+						tx.PutKey(&core.Key{AccountID: acct, ID: "again", Seq: 1, UserID: 1, Status: core.KeyActive, Digest: secrets.DigestOf("again")}))
 				})
 				wantDays(t, s, ofKey("again"))
 				wantDays(t, s, ofUser(1))
@@ -326,7 +327,7 @@ func TestArchiveInParts(t *testing.T) {
 		list = append(list, core.CounterDay{Date: date, Traffic: most, Shared: most})
 	}
 	known(t, s, "key")
-	for user := int64(pageSlots); user < 2*pageSlots; user++ {
+	for user := int64(pageCells); user < 2*pageCells; user++ {
 		addUserAndKey(t, s, user, fmt.Sprint("key", user))
 		if err := s.SetDays(t.Context(), ofUser(user), list); err != nil {
 			t.Fatalf("SetDays: %v", err)
@@ -336,8 +337,8 @@ func TestArchiveInParts(t *testing.T) {
 		writeCheckpoint(t, s)
 		abandon(t, s)
 		s = openAlone(t, dir, quiet)
-		wantDays(t, s, ofUser(pageSlots), list...)
-		wantDays(t, s, ofUser(2*pageSlots-1), list...)
+		wantDays(t, s, ofUser(pageCells), list...)
+		wantDays(t, s, ofUser(2*pageCells-1), list...)
 	}
 }
 
@@ -346,7 +347,7 @@ func TestArchivedDay(t *testing.T) {
 	for _, kind := range []uint32{kindKey, kindUser} {
 		var want, got archivedDay
 		for n := range dayNumbersOf(kind) {
-			want.slots[0][n], want.slots[63][n], want.slots[17][0] = int64(n), 1<<62+int64(n), 1
+			want.cells[0][n], want.cells[63][n], want.cells[17][0] = int64(n), 1<<62+int64(n), 1
 		}
 		record := want.encode(kind)
 		if err := got.decode(record, kind); err != nil || got != want {
@@ -355,8 +356,8 @@ func TestArchivedDay(t *testing.T) {
 		if err := got.decode(record[:len(record)-1], kind); err == nil {
 			t.Error("a record that is cut off: got no error")
 		}
-		if err := got.decode([]byte{pageSlots, 0, 0, 0, 0}, kind); err == nil {
-			t.Error("an invalid slot: got no error")
+		if err := got.decode([]byte{pageCells, 0, 0, 0, 0}, kind); err == nil {
+			t.Error("an invalid cell: got no error")
 		}
 	}
 	if record := new(archivedDay).encode(kindUser); record != nil {

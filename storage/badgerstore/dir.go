@@ -15,8 +15,8 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -35,20 +35,17 @@ const earlierEventLog = "ledger"
 
 var errEarlier = errors.New("an earlier build of Limitkeeper wrote it, before the first release: name another directory")
 
-// claim locks the directory of a store that is not open, until release is called. It refuses a snapshot, and a store of a
-// build before the first release.
+// claim locks the directory of a store that is not open, until release is called. It refuses a store of a build before the
+// first release.
 func claim(dir string) (release func(), err error) {
 	if _, err := os.Stat(filepath.Join(dir, earlierEventLog)); err == nil {
 		return nil, errEarlier
-	}
-	if _, err := os.Stat(filepath.Join(dir, snapshotMark)); err == nil {
-		return nil, errIsSnapshot
 	}
 	return table.Claim(dir)
 }
 
 // prepareDir creates the directory if it does not exist. It checks that this process can write to the directory, and
-// takes all permissions from other users. It removes the snapshot that a killed process has left.
+// takes all permissions from other users.
 func prepareDir(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -61,10 +58,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 	if err := restrictDir(dir, log); err != nil {
 		return err
 	}
-	if table.Claims { // otherwise the snapshot may be in use
-		err = removeSnapshot(dir)
-	}
-	return firstOf(err, probe(dir))
+	return probe(dir)
 }
 
 // errLost means that a path of an open store no longer leads to the opened directory.
@@ -113,7 +107,7 @@ func (s *Store) checkDir() {
 			s.setNoDescriptors(err)
 		}
 	}
-	if _, _, err := s.reserve.Space(s.dir); errors.Is(err, syscall.EROFS) {
+	if _, _, err := s.space.Space(s.dir); errors.Is(err, syscall.EROFS) {
 		_ = s.fail(readOnlyError(err))
 	}
 }
@@ -142,7 +136,7 @@ func (s *Store) ready() error {
 	if s.setNoDescriptors(err) {
 		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
 	}
-	return firstOf(s.touch(), s.reserve.Ready())
+	return firstOf(s.touch(), s.space.Ready())
 }
 
 // setNoDescriptors stores whether err means that file descriptors have run out, and logs each change. checkDir reports
@@ -215,7 +209,7 @@ func restrictDir(dir string, log *slog.Logger) error {
 // of a new volume. foreignEntry ignores names that begin with a dot, too, such as .gitkeep and .snapshot.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserve.Name, asidePrefix + "*", copyDir, draftDir, rebuildDir, snapshotDir, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, repairName, table.ImagePrefix + "*", rebuildName, probePrefix + "*", "lost+found",
 }
 
 // foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".
@@ -238,7 +232,7 @@ func withAdvice(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: no data was changed; run limitkeeper check --store badger:%s", err, dir)
 	}
-	if full := (*reserve.FullError)(nil); (reserve.NoRoom(err) || errors.Is(err, reserve.ErrFull)) && !errors.As(err, &full) {
+	if full := (*diskspace.FullError)(nil); diskspace.NoRoom(err) && !errors.As(err, &full) {
 		return fmt.Errorf("%w: free space on the disk", err)
 	}
 	var at *fs.PathError
@@ -256,40 +250,4 @@ func withAdvice(dir string, err error) error {
 		return fmt.Errorf("%w: run as its owner, or first run chown -R %d %s && chmod 700 %[3]s", at.Err, os.Geteuid(), dir)
 	}
 	return err
-}
-
-// removeEmpty claims the directory and removes empty logs: see [removeEmptyClaimed].
-func removeEmpty(dir string) error {
-	release, err := table.Claim(dir)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return removeEmptyClaimed(dir)
-}
-
-// removeEmptyClaimed removes empty logs of Badger, because Badger refuses to open a directory with an empty log. A kill
-// leaves an empty log when it comes between creating a log and setting its size, or between truncating and removing a
-// log. The caller has claimed the directory.
-func removeEmptyClaimed(dir string) error {
-	if !table.Claims {
-		return nil
-	}
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		if ext := filepath.Ext(file.Name()); ext != logSuffix && ext != valueLogSuffix {
-			continue
-		}
-		info, err := file.Info()
-		if err == nil && info.Size() == 0 {
-			err = os.Remove(filepath.Join(dir, file.Name()))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,7 +1,9 @@
 package badgerstore
 
 import (
+	"bufio"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,9 +16,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 )
 
 // mounts is an environment variable of a test process that may mount file systems.
@@ -62,18 +65,24 @@ func onTmpfs(t *testing.T, size int) (dir string) {
 	return filepath.Join(disk, "store")
 }
 
-// fillDisk fills the disk of a store with another file. empty deletes that file.
-func fillDisk(t *testing.T, dir string) (empty func()) {
+// fillDisk fills the disk of a store with another file, until at most some bytes are free. empty deletes that file.
+func fillDisk(t *testing.T, dir string, left uint64) (empty func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(filepath.Dir(dir), "others"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for err == nil {
-		_, err = f.Write(make([]byte, 1<<20))
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
+	for {
+		free, _, err := diskspace.Space(filepath.Dir(dir))
+		if err == nil && free > left {
+			_, err = f.Write(make([]byte, min(1<<20, free-left)))
+		}
+		if errors.Is(err, syscall.ENOSPC) || err == nil && free <= left {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	return func() {
 		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
@@ -181,19 +190,18 @@ func (l *load) wantCounted(t *testing.T, s *Store) {
 	t.Logf("%d sent, %d answered, %d refused, %d counted", sum(&l.sent), sum(&l.answered), sum(&l.refused), counted)
 }
 
-// TestDiskFilledFast: another program fills the disk while the store counts, creates keys and
-// compacts its tables. A failure means that the process dies, that it needs a restart, or that
-// a key cannot be disabled on a full disk.
-func TestDiskFilledFast(t *testing.T) {
+// TestDiskBelowMinFree: another program takes a part of min_free while the store counts, creates keys and compacts its
+// tables. A failure means that the process dies, that it needs a restart, or that a key cannot be disabled meanwhile.
+func TestDiskBelowMinFree(t *testing.T) {
 	if !mayMount(t) {
 		return
 	}
 	for _, size := range []int{64, 300} {
-		t.Run(fmt.Sprint(size, " MiB"), func(t *testing.T) { filledFast(t, size) })
+		t.Run(fmt.Sprint(size, " MiB"), func(t *testing.T) { belowMinFree(t, size) })
 	}
 }
 
-func filledFast(t *testing.T, size int) {
+func belowMinFree(t *testing.T, size int) {
 	var logged logLines
 	dir := onTmpfs(t, size)
 	o := Options{Logger: logged.logger(), segmentSize: 1 << 20, MaxHistory: 8 << 20}
@@ -203,7 +211,7 @@ func filledFast(t *testing.T, size int) {
 	for round := 1; round <= rounds; round++ {
 		before := sum(&l.answered)
 		waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > before+5000 })
-		empty := fillDisk(t, dir)
+		empty := fillDisk(t, dir, MinMinFree-1)
 		refused := sum(&l.refused)
 		waitUntil(t, "requests are refused", func() bool { return sum(&l.refused) > refused+1000 })
 		err := s.Update(t.Context(), acct, func(tx core.Tx) error {
@@ -215,10 +223,10 @@ func filledFast(t *testing.T, size int) {
 			return err
 		})
 		if err != nil {
-			t.Errorf("a key was not disabled on a full disk: %v", err)
+			t.Errorf("a key was not disabled: %v", err)
 		}
-		if err := s.Health(t.Context()); !errors.Is(err, reserve.ErrFull) || core.ErrorCode(err) != core.CodeUnavailable {
-			t.Errorf("Health: got error %v, want %v", err, reserve.ErrFull)
+		if err := s.Health(t.Context()); !errors.Is(err, diskspace.ErrFull) || core.ErrorCode(err) != core.CodeUnavailable {
+			t.Errorf("Health: got error %v, want %v", err, diskspace.ErrFull)
 		}
 		empty()
 		waitUntil(t, "there is room", func() bool { return logged.lines(hasRoom) == round })
@@ -236,25 +244,6 @@ func filledFast(t *testing.T, size int) {
 	l.wantCounted(t, openAlone(t, dir, o))
 }
 
-// TestMappedFilesAreAllocated: each file that Badger writes through a mapping has its blocks before
-// it is written. A failure means that a full disk ends the process.
-func TestMappedFilesAreAllocated(t *testing.T) {
-	dir := t.TempDir()
-	s := openIn(t, dir, Options{})
-	known(t, s, "key")
-	for _, name := range filesIn(t, dir) {
-		file, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := file.Stat()
-		if mapped := name == "DISCARD" || filepath.Ext(name) == logSuffix || filepath.Ext(name) == valueLogSuffix; mapped && allocated(file) != info.Size() {
-			t.Errorf("%s: got %d bytes allocated, %v, want %d", name, allocated(file), err, info.Size())
-		}
-		_ = file.Close()
-	}
-}
-
 // TestDiskFilledSlowly: the store fills its disk. It removes the oldest history, and refuses requests only when no history
 // can be removed. A failure means that a busy service stops, or that its process dies.
 func TestDiskFilledSlowly(t *testing.T) {
@@ -262,7 +251,7 @@ func TestDiskFilledSlowly(t *testing.T) {
 		return
 	}
 	for _, test := range []struct {
-		size, segment, room int // in MiB; an open store takes 51 MiB of the room
+		size, segment, room int // in MiB; min_free is 32 MiB of the room
 		refused             bool
 	}{{64, 64, 58, true}, {300, 2, 72, false}} {
 		t.Run(fmt.Sprint(test.size, " MiB"), func(t *testing.T) {
@@ -300,8 +289,9 @@ func TestDiskFilledSlowly(t *testing.T) {
 	}
 }
 
-// TestStartOnFullDisk: a store on a full disk opens with its reserve, answers reads, and counts when the disk has room.
-// Without a reserve, Open returns an error of one line. A failure means that every start on a full disk dies.
+// TestStartOnFullDisk: Open of a store on a full disk returns one line. With less than min_free, the store opens and
+// answers reads, and counts when the disk has room. A failure means that a start on a full disk dies, or needs all of
+// min_free.
 func TestStartOnFullDisk(t *testing.T) {
 	if !mayMount(t) {
 		return
@@ -313,34 +303,98 @@ func TestStartOnFullDisk(t *testing.T) {
 	known(t, s, "key")
 	consume(t, s, request("key", 1, endless, noon))
 	abandon(t, s)
-	empty := fillDisk(t, dir)
-	s = mustOpen(t, dir, o)
-	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, reserve.ErrFull) {
-		t.Errorf("Consume: got error %v, want %v", err, reserve.ErrFull)
-	}
-	wantUsed(t, s, ofKey("key"), 1)
-	if err := s.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	if err := os.Remove(filepath.Join(dir, reserve.Name)); err != nil {
-		t.Fatal(err)
-	}
-	empty()
-	empty = fillDisk(t, dir)
+	empty := fillDisk(t, dir, 0)
 	_, err := Open(dir, o)
 	wantOneLine(t, err, dir)
-	if !errors.Is(err, reserve.ErrFull) {
-		t.Errorf("Open without a reserve: got error %v, want %v", err, reserve.ErrFull)
+	if !errors.Is(err, diskspace.ErrFull) {
+		t.Errorf("Open: got error %v, want %v", err, diskspace.ErrFull)
 	}
 	empty()
-	s = openIn(t, dir, o)
+	empty = fillDisk(t, dir, MinMinFree-1)
+	s = mustOpen(t, dir, o)
+	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, diskspace.ErrFull) {
+		t.Errorf("Consume: got error %v, want %v", err, diskspace.ErrFull)
+	}
+	wantUsed(t, s, ofKey("key"), 1)
+	empty()
+	waitUntil(t, "there is room", func() bool { return logged.lines(hasRoom) == 1 })
 	consume(t, s, request("key", 1, endless, noon))
 	wantUsed(t, s, ofKey("key"), 2)
+	empty = fillDisk(t, dir, 0)
+	if err := s.Close(); err != nil {
+		t.Errorf("Close on a full disk: %v", err)
+	}
+	empty()
+	closeLeft(t, dir)
+	wantUsed(t, openAlone(t, dir, o), ofKey("key"), 2)
+}
+
+// TestDiskFilledAtOnce: another program fills the disk in a moment, while the store counts. The process may end. A failure
+// means that the next start prints more than one line about the full disk, or that an answered request is lost.
+func TestDiskFilledAtOnce(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	k := newKillTest(t)
+	k.dir = onTmpfs(t, 128)
+	for round := range 3 {
+		config, err := json.Marshal(victimConfig{Dir: k.dir, Round: round, Requests: true, Refused: true, Crowd: true, Segment: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.model.restart()
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), victimEnv+"="+string(config))
+		var crash strings.Builder
+		cmd.Stderr = &crash
+		out, err := cmd.StdoutPipe()
+		if err = firstOf(err, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		var empty func()
+		n := 0
+		for output := bufio.NewScanner(out); output.Scan(); n++ {
+			line := output.Text()
+			if n == 3000 {
+				empty = fillDisk(t, k.dir, 0)
+				// The process lives, and refuses requests, or each of its callers waits in a deletion until there is room.
+				defer time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
+			}
+			if n == 2*maxLines {
+				_ = cmd.Process.Kill()
+			}
+			if line != "opened" {
+				if err := recordLine(k.model, line); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		err = cmd.Wait()
+		t.Logf("after %d lines: %v", n, err)
+		if cmd.ProcessState.Exited() && !strings.Contains(crash.String(), "SIGBUS") {
+			t.Errorf("got %v, want no end but by SIGBUS\n%.2000s", err, crash.String())
+		}
+		if empty == nil {
+			t.Fatal("the process ended before the disk was full")
+		}
+		k.model.crash(true)
+		_, err = Open(k.dir, quiet)
+		wantOneLine(t, err, k.dir)
+		if !errors.Is(err, diskspace.ErrFull) {
+			t.Errorf("Open: got error %v, want %v", err, diskspace.ErrFull)
+		}
+		empty()
+		s := mustOpen(t, k.dir, quiet)
+		k.wantConsistent(s, "with room")
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
 }
 
 // TestStartWithoutRoomToReplay: the replay of an event log needs more room than the disk has. Open returns one line.
-// With room the same process opens the store as it was. A failure means that the start hangs, because history is
-// removed only while the store is open.
+// With room the store opens as it was. A failure means that the start hangs or dies, because history is removed only
+// while the store is open.
 func TestStartWithoutRoomToReplay(t *testing.T) {
 	if !mayMount(t) {
 		return
@@ -353,7 +407,7 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	copyDatabase(t, full, dir)                  // the database lacks all later transactions
-	const users, keys, size = 14, 100, 12 << 10 // 16 MiB: four memtables
+	const users, keys, size = 40, 100, 12 << 10 // 48 MiB: twelve memtables
 	random := rand.NewChaCha8([32]byte{})
 	for user := int64(11); user < 11+users; user++ {
 		update(t, s, func(tx core.Tx) (err error) {
@@ -369,13 +423,10 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	copyEventLog(t, full, dir)
 	abandon(t, s)
 	dir = full
-	if err := os.RemoveAll(filepath.Join(dir, reserve.Name)); err != nil {
-		t.Fatal(err)
-	}
-	empty := fillDisk(t, dir)
+	empty := fillDisk(t, dir, 0)
 	others := filepath.Join(filepath.Dir(dir), "others")
 	info, err := os.Stat(others)
-	if err = firstOf(err, os.Truncate(others, info.Size()-reserve.OpeningNeeds-1<<20)); err != nil {
+	if err = firstOf(err, os.Truncate(others, info.Size()-diskspace.OpeningNeeds-1<<20)); err != nil {
 		t.Fatal(err)
 	}
 	opened := make(chan error, 1)
@@ -386,14 +437,11 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	waitUntil(t, "Open ends", func() bool { return len(opened) > 0 })
 	err = <-opened
 	wantOneLine(t, err, dir)
-	if !errors.Is(err, reserve.ErrFull) || !strings.Contains(err.Error(), "make room") {
-		t.Errorf("Open: got error %v, want %v and advice", err, reserve.ErrFull)
+	if !errors.Is(err, diskspace.ErrFull) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("Open: got error %v, want %v and advice", err, diskspace.ErrFull)
 	}
 	empty()
-	waitUntil(t, "the refused store is closed", func() bool {
-		_, ok := unclosed.Load(dir)
-		return !ok
-	})
+	closeLeft(t, dir)
 	s = openAlone(t, dir, quiet)
 	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil || n != 1+users*keys {
 		t.Errorf("Keys: got %d, %v, want %d", n, err, 1+users*keys)
@@ -478,12 +526,3 @@ func TestReadOnly(t *testing.T) {
 
 // allocate allocates the first n bytes of a file.
 func allocate(fd int, n int64) error { return syscall.Fallocate(fd, 0, 0, n) }
-
-// allocated returns the number of allocated bytes of a file, at most its size.
-func allocated(file *os.File) int64 {
-	var s syscall.Stat_t
-	if err := syscall.Fstat(int(file.Fd()), &s); err != nil {
-		return 0
-	}
-	return min(s.Size, s.Blocks*512)
-}

@@ -2,27 +2,22 @@ package badgerstore
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// event returns the event with a number, or eventlog.ErrGone when its segment was removed.
+// event returns the event with a number, or eventlog.ErrGone when it, or a later event that leads to it, cannot be read any
+// more: its segment was removed, or a repair has left a hole there.
 func (f *eventFinder) event(number int64) (event, error) {
-	if number <= f.gone {
-		return event{}, eventlog.ErrGone
-	}
 	position, n, read := f.nearest(number)
 	for {
 		if !read {
 			e, err := f.s.event(position)
-			if errors.Is(err, eventlog.ErrGone) {
-				f.gone = max(f.gone, n)
-			}
 			if err != nil {
 				return event{}, err
 			}
@@ -121,7 +116,24 @@ func (e *event) more() (f byte) {
 	return f
 }
 
-// append appends the record of an event to b. position is the position of the record.
+// eventBuffer is the size in bytes of a buffer that most encoded events fit into.
+const eventBuffer = 256
+
+// encodedEvent is an event in binary form, without its links: they depend on the position of the record.
+type encodedEvent struct {
+	*event
+	bytes []byte
+	links int // where the links belong
+}
+
+// append appends the record of an event to b. position is the position of the record. The event log calls append under its lock.
+func (x *encodedEvent) append(b []byte, position int64) []byte {
+	b = append(b, x.bytes[:x.links]...)
+	b = x.ofUser.append(x.ofKey.append(b, position), position)
+	return append(b, x.bytes[x.links:]...)
+}
+
+// encode encodes all of an event but its links into a buffer.
 //
 //	recordEvent, more flags           2 bytes; absent without more flags
 //	flags                             1 byte
@@ -144,7 +156,7 @@ func (e *event) more() (f byte) {
 //	  period, limit                   uvarints
 //	  plan id, plan name              texts
 //	  with flagLimits:                see answer.appendLimits
-func (e *event) append(b []byte, position int64) []byte {
+func (e *event) encode(b []byte) encodedEvent {
 	more := e.more()
 	if more != 0 {
 		b = append(b, recordEvent, more)
@@ -153,28 +165,27 @@ func (e *event) append(b []byte, position int64) []byte {
 	b = binary.AppendUvarint(b, uint64(e.account))
 	b = binary.AppendUvarint(b, uint64(e.key))
 	b = binary.AppendUvarint(b, uint64(e.UserID))
-	b = appendTime(b, e.At)
+	b = record.AppendTime(b, e.At)
 	b = binary.AppendUvarint(b, uint64(e.Cost))
 	b = binary.AppendUvarint(b, uint64(e.retention/time.Minute+1))
-	b = e.ofKey.append(b, position)
-	b = e.ofUser.append(b, position)
-	b = appendText(b, e.KeyID)
-	b = appendText(b, e.Endpoint)
-	b = appendText(b, e.Method)
-	b = appendText(b, e.IP)
+	links := len(b)
+	b = record.AppendText(b, e.KeyID)
+	b = record.AppendText(b, e.Endpoint)
+	b = record.AppendText(b, e.Method)
+	b = record.AppendText(b, e.IP)
 	if len(e.Costs) > 0 {
 		b = binary.AppendUvarint(b, uint64(len(e.Costs)))
 		for _, m := range e.Costs {
-			b = binary.AppendUvarint(appendText(b, m.Meter), uint64(m.Cost))
+			b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
 		}
 	}
 	if more&moreReason != 0 {
 		b = append(b, byte(slices.Index(core.Reasons(), e.Reason)))
 	}
 	if a := e.Adjustment; a != nil {
-		b = append(appendText(b, a.Meter), flagByte(a.Set))
+		b = append(record.AppendText(b, a.Meter), flagByte(a.Set))
 		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(a.Period)), a.Value)
-		b = appendText(b, a.Reason)
+		b = record.AppendText(b, a.Reason)
 	}
 	if e.since != nil {
 		for p := core.Day; p <= core.Year; p++ {
@@ -182,9 +193,9 @@ func (e *event) append(b []byte, position int64) []byte {
 		}
 	}
 	if e.requestID != "" {
-		b = e.first.append(appendText(b, e.requestID), e.hasLimits())
+		b = e.first.append(record.AppendText(b, e.requestID), e.hasLimits())
 	}
-	return b
+	return encodedEvent{e, b, links}
 }
 
 // hasLimits reports whether the answer is stored with the windows of all limits. Otherwise it has one limit, and the
@@ -238,7 +249,7 @@ func (v *answer) append(b []byte, limits bool) []byte {
 	b = binary.AppendVarint(b, v.result.Usage.Window.Start.Unix())
 	b = binary.AppendUvarint(b, uint64(v.terms.Period))
 	b = binary.AppendUvarint(b, uint64(v.terms.Limit))
-	b = appendText(appendText(b, v.terms.PlanID), v.terms.PlanName)
+	b = record.AppendText(record.AppendText(b, v.terms.PlanID), v.terms.PlanName)
 	if limits {
 		b = v.appendLimits(b)
 	}
@@ -255,7 +266,7 @@ func (v *answer) appendLimits(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(v.result.Deciding))
 	b = binary.AppendUvarint(b, uint64(len(v.terms.Further)))
 	for _, l := range v.terms.Further {
-		b = binary.AppendUvarint(binary.AppendUvarint(appendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
+		b = binary.AppendUvarint(binary.AppendUvarint(record.AppendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
 	}
 	b = binary.AppendUvarint(b, uint64(len(v.result.Limits)))
 	for _, u := range v.result.Limits {

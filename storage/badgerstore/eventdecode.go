@@ -14,21 +14,21 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 			return event{}, errEvent
 		}
 	}
-	r := decoder{payload[1:]}
+	r := newDecoder(payload[1:])
 	flags := payload[0]
 	if flags >= recordRedo {
 		return event{}, errEvent
 	}
 	e.Denied, e.shared, e.uncounted = flags&flagDenied != 0, flags&flagShared != 0, flags&flagUncounted != 0
-	e.account, e.key, e.UserID = uint32(r.uvarint()), int64(r.uvarint()), int64(r.uvarint())
-	e.At = r.time()
-	e.Cost = int64(r.uvarint())
-	e.retention = time.Duration(r.uvarint()) * time.Minute
+	e.account, e.key, e.UserID = uint32(r.Uvarint()), int64(r.Uvarint()), int64(r.Uvarint())
+	e.At = r.Time()
+	e.Cost = int64(r.Uvarint())
+	e.retention = time.Duration(r.Uvarint()) * time.Minute
 	e.ofKey, e.ofUser = r.link(position), r.link(position)
-	e.KeyID, e.Endpoint, e.Method, e.IP = r.text(), r.text(), r.text(), r.text()
+	e.KeyID, e.Endpoint, e.Method, e.IP = r.Text(), r.Text(), r.Text(), r.Text()
 	if flags&flagCosts != 0 {
-		for n := r.uvarint(); n > 0 && !r.failed(); n-- {
-			e.Costs = append(e.Costs, core.MeterCost{Meter: r.text(), Cost: int64(r.uvarint())})
+		for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+			e.Costs = append(e.Costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
 		}
 	}
 	if e.Denied {
@@ -43,15 +43,15 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 	if flags&flagSince != 0 {
 		since := core.Anchors(nil).Since(e.At)
 		for p := core.Day; p <= core.Year; p++ {
-			since[p] = e.At.Unix() - r.varint()
+			since[p] = e.At.Unix() - r.Varint()
 		}
 		e.since = &since
 	}
 	if flags&flagRequestID != 0 {
-		e.requestID = r.text()
+		e.requestID = r.Text()
 		e.first = r.answer(flags&flagLimits != 0)
 	}
-	if r.failed() || len(r.rest) > 0 {
+	if r.Failed() || len(r.Rest()) > 0 {
 		return event{}, errEvent
 	}
 	return e, nil
@@ -66,30 +66,30 @@ func flagByte(b bool) byte {
 }
 
 func (r *decoder) reason() core.Reason {
-	if i := r.uvarint(); i < uint64(len(core.Reasons())) {
+	if i := r.Uvarint(); i < uint64(len(core.Reasons())) {
 		return core.Reasons()[i]
 	}
-	r.fail()
+	r.Fail()
 	return ""
 }
 
 func (r *decoder) adjustment() *core.Adjustment {
-	a := &core.Adjustment{Meter: r.text(), Set: r.uvarint() == 1, Period: core.Period(r.uvarint()), Value: r.varint(), Reason: r.text()}
+	a := &core.Adjustment{Meter: r.Text(), Set: r.Uvarint() == 1, Period: core.Period(r.Uvarint()), Value: r.Varint(), Reason: r.Text()}
 	if a.Period > core.Lifetime {
-		r.fail()
+		r.Fail()
 	}
 	return a
 }
 
 func (r *decoder) link(position int64) (l link) {
-	l.number = int64(r.uvarint())
+	l.number = int64(r.Uvarint())
 	l.prev, l.jump = r.back(position), r.back(position)
-	l.late = time.Duration(r.uvarint())
+	l.late = time.Duration(r.Uvarint())
 	return l
 }
 
 func (r *decoder) back(position int64) int64 {
-	if n := int64(r.uvarint()); n != 0 {
+	if n := int64(r.Uvarint()); n != 0 {
 		return position - n
 	}
 	return 0
@@ -98,11 +98,11 @@ func (r *decoder) back(position int64) int64 {
 func (r *decoder) answer(limits bool) *answer {
 	v := new(answer)
 	u := &v.result.Usage
-	u.Used, u.Window.Start = int64(r.uvarint()), time.Unix(r.varint(), 0).UTC()
-	v.terms.Period, v.terms.Limit = core.Period(r.uvarint()), int64(r.uvarint())
-	v.terms.PlanID, v.terms.PlanName = r.text(), r.text()
-	if r.failed() || v.terms.Period > core.Lifetime {
-		r.fail()
+	u.Used, u.Window.Start = int64(r.Uvarint()), time.Unix(r.Varint(), 0).UTC()
+	v.terms.Period, v.terms.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
+	v.terms.PlanID, v.terms.PlanName = r.Text(), r.Text()
+	if r.Failed() || v.terms.Period > core.Lifetime {
+		r.Fail()
 		return v
 	}
 	if !limits {
@@ -110,17 +110,17 @@ func (r *decoder) answer(limits bool) *answer {
 		return v
 	}
 	u.Window.End = r.end()
-	v.result.Deciding = int(r.uvarint())
-	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
-		v.terms.Further = append(v.terms.Further, core.Limit{Meter: r.text(), Period: core.Period(r.uvarint()), Max: int64(r.uvarint())})
+	v.result.Deciding = int(r.Uvarint())
+	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+		v.terms.Further = append(v.terms.Further, core.Limit{Meter: r.Text(), Period: core.Period(r.Uvarint()), Max: int64(r.Uvarint())})
 	}
-	n := r.uvarint()
+	n := r.Uvarint()
 	if n > uint64(1+len(v.terms.Further)) || v.result.Deciding > len(v.terms.Further) {
-		r.fail()
+		r.Fail()
 		return v
 	}
 	for i := range int(n) {
-		used := core.Usage{Used: int64(r.uvarint()), Window: core.Window{Start: time.Unix(r.varint(), 0).UTC(), End: r.end()}}
+		used := core.Usage{Used: int64(r.Uvarint()), Window: core.Window{Start: time.Unix(r.Varint(), 0).UTC(), End: r.end()}}
 		v.result.Limits = append(v.result.Limits, core.LimitUsage{Limit: v.terms.LimitAt(i), Usage: used})
 	}
 	if len(v.result.Limits) > 0 && v.terms.Limit == core.Unlimited {
@@ -131,7 +131,7 @@ func (r *decoder) answer(limits bool) *answer {
 
 // end reads the end of a window.
 func (r *decoder) end() time.Time {
-	if end := r.varint(); end != 0 {
+	if end := r.Varint(); end != 0 {
 		return time.Unix(end, 0).UTC()
 	}
 	return time.Time{}

@@ -19,7 +19,8 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -33,22 +34,20 @@ var quiet = Options{Logger: slog.New(slog.DiscardHandler), memtable: smallMemtab
 // acct is the account that most tests use.
 const acct = "acct"
 
-// setFull simulates a full disk: no byte is free outside the reserve, and the reserve has given away a byte. With is
-// false, it ends the simulation.
+// setFull simulates a full disk, where one byte less than min_free is free. With is false, it ends the simulation.
 func setFull(s *Store, is bool) {
-	s.reserve.Space = reserve.Space
+	s.space.Space = diskspace.Space
 	if is {
-		s.reserve.Space = func(string) (uint64, uint64, error) { return 0, 1 << 40, nil }
-		s.reserve.Give(1)
+		s.space.Space = func(string) (uint64, uint64, error) { return uint64(s.space.MinFree() - 1), 1 << 40, nil }
 	}
-	s.reserve.Watch()
+	s.space.Check()
 }
 
 // withAccount creates the account acct.
 func withAccount(t testing.TB, s *Store) {
 	t.Helper()
 	a := &core.Account{ID: acct, Name: acct, CreatedAt: noon}
-	k := &core.OwnerKey{ID: "okey", AccountID: acct, Digest: core.DigestOf(acct), CreatedAt: noon}
+	k := &core.OwnerKey{ID: "okey", AccountID: acct, Digest: secrets.DigestOf(acct), CreatedAt: noon}
 	if err := s.CreateAccount(context.Background(), a, k); err != nil {
 		t.Fatalf("CreateAccount: %v", err)
 	}
@@ -78,7 +77,7 @@ func known(t testing.TB, s *Store, keys ...string) {
 	for some := range slices.Chunk(keys, 1000) {
 		update(t, s, func(tx core.Tx) (err error) {
 			for _, id := range some {
-				err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: 1, Status: core.KeyActive, Digest: core.DigestOf(id)}))
+				err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: 1, Status: core.KeyActive, Digest: secrets.DigestOf(id)}))
 			}
 			return err
 		})
@@ -108,7 +107,7 @@ func withKeys(user int64, n int) func(core.Tx) error {
 func newKey(user int64, i int) *core.Key {
 	id := fmt.Sprintf("key_%d_%d", user, i)
 	return &core.Key{AccountID: acct, ID: id, UserID: user, PlanID: fmt.Sprintf("plan_%d", i%3), Status: core.KeyActive,
-		Digest: core.DigestOf(id), CreatedAt: noon, UpdatedAt: noon}
+		Digest: secrets.DigestOf(id), CreatedAt: noon, UpdatedAt: noon}
 }
 
 // request returns a request of cost 1 with a key of the account.
@@ -171,7 +170,7 @@ func allowedIn(t testing.TB, s *Store, id core.CounterID) (n int64) {
 func stored(t testing.TB, s *Store, kinds string) (paths []string) {
 	t.Helper()
 	err := s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(nil, func(p path, _ []byte) (bool, error) {
+		return view{txn}.each(nil, func(p path, _ []byte) (bool, error) {
 			if strings.IndexByte(kinds, p[0]) >= 0 {
 				paths = append(paths, string(p))
 			}
@@ -247,19 +246,16 @@ func closeLeft(t testing.TB, dir string) {
 	if err := s.db.Close(); err != nil {
 		t.Errorf("close Badger: %v", err)
 	}
-	s.endMappings()
-	s.reserve.Close()
 }
 
-// databaseFiles returns the files of a database by name, except the reserve and the logs of memtables. The next start
-// removes these logs.
+// databaseFiles returns the files of a database by name.
 func databaseFiles(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	read := func() map[string]string {
 		files := map[string]string{}
 		list, err := os.ReadDir(dir)
 		for _, file := range list {
-			if name := file.Name(); !file.Type().IsRegular() || filepath.Ext(name) == logSuffix || name == "LOCK" || name == reserve.Name {
+			if name := file.Name(); !file.Type().IsRegular() || name == "LOCK" {
 				continue
 			}
 			content, readErr := os.ReadFile(filepath.Join(dir, file.Name()))
@@ -329,7 +325,7 @@ func copyFiles(t testing.TB, to, from string) {
 		t.Fatal(err)
 	}
 	for _, file := range list {
-		if file.Type().IsRegular() && file.Name() != reserve.Name && !strings.HasSuffix(file.Name(), "-REWRITE") { // Badger may rename these files at any moment
+		if file.Type().IsRegular() && !strings.HasSuffix(file.Name(), "-REWRITE") { // Badger may rename these files at any moment
 			copyFile(t, filepath.Join(to, file.Name()), filepath.Join(from, file.Name()))
 		}
 	}
@@ -339,6 +335,9 @@ func copyFiles(t testing.TB, to, from string) {
 func copyFile(t testing.TB, to, from string) {
 	t.Helper()
 	in, err := os.Open(from)
+	if errors.Is(err, os.ErrNotExist) { // Badger has deleted the file: copyKilled copies again
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +394,7 @@ func keyRef(t testing.TB, s *Store, id string) ref { return refOf(t, s, ofKey(id
 func userRef(t testing.TB, s *Store, id int64) ref { return refOf(t, s, ofUser(id)) }
 func refOf(t testing.TB, s *Store, id core.CounterID) (of ref) {
 	t.Helper()
-	err := s.readEntered(id.Account, func(r snapshot) (err error) {
+	err := s.readEntered(func(r view) (err error) {
 		of, err = r.refOf(id)
 		return err
 	})

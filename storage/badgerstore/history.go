@@ -31,6 +31,8 @@ import (
 //	latest so far ≤ since                              every entry has expired
 //	since < latest so far ≤ since + the largest late   mixed: history.divide reads each entry
 //	since + the largest late < latest so far           no entry has expired
+//
+// Entries that may be in a hole of the event log are in the mixed range, too.
 
 // maxMixed is the largest number of entries in the mixed range. It bounds the cost of a query after the clock was a year
 // ahead for a moment. The entries after the bound are in the total without being read; an
@@ -59,15 +61,16 @@ func (s *Store) CountFrom(_ context.Context, of core.CounterID, since, from time
 
 // withHistory finds the entries of a history after since, and calls fn. It does not call fn for a history that has never had an entry.
 func (s *Store) withHistory(of core.CounterID, since time.Time, fn func(*history) error) error {
-	t, err := s.stateOf(of)
-	if err != nil || t.entries == 0 {
+	states, err := s.states([]core.CounterID{of})
+	if err != nil || states[0].entries == 0 {
 		return err
 	}
+	t := &states[0]
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
-	h := history{finder: eventFinder{s: s, counterState: &t, kind: kindKey}, late: t.late, since: since}
+	h := history{finder: eventFinder{s: s, counterState: t, kind: kindKey}, late: t.late, since: since}
 	if of.KeyID == "" {
 		h.finder.kind = kindUser
 	}
@@ -79,13 +82,13 @@ func (s *Store) withHistory(of core.CounterID, since time.Time, fn func(*history
 
 // NewestEntries implements [core.HistoryIndex].
 func (s *Store) NewestEntries(_ context.Context, ids []core.CounterID) ([]time.Time, error) {
+	states, err := s.states(ids)
+	if err != nil {
+		return nil, err
+	}
 	newest := make([]time.Time, len(ids))
-	for i, id := range ids {
-		t, err := s.stateOf(id)
-		if err != nil {
-			return nil, err
-		}
-		newest[i] = t.newest.time()
+	for i := range states {
+		newest[i] = states[i].newest.time()
 	}
 	return newest, nil
 }
@@ -102,11 +105,15 @@ type history struct {
 	mixed []int64 // the numbers of the older entries that have not expired
 }
 
-// entry returns the entry with a number, and the latest time up to this entry. Both times are zero when the segment of
-// the entry was removed.
+// entry returns the entry with a number, and the latest time up to this entry. An entry that is gone has no time; latest is
+// then that of an older one, if there is one.
 func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error) {
 	v, err := h.finder.event(number)
 	if errors.Is(err, eventlog.ErrGone) {
+		if older, _ := h.finder.chained(func(n, _ int64) bool { return n < number }); older > 0 {
+			_, latest, err = h.entry(older)
+			return core.Entry{}, latest, err
+		}
 		return core.Entry{}, time.Time{}, nil
 	}
 	v.Late = v.linkOf(h.finder.kind).late
@@ -116,12 +123,17 @@ func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error
 // divide finds the entries that have not expired.
 func (h *history) divide() error {
 	first, err := h.firstLaterThan(h.since)
-	if err != nil || h.late == 0 {
-		h.live = first
+	if h.live = first; h.late > 0 && err == nil {
+		h.live, err = h.firstLaterThan(h.since.Add(h.late))
+	}
+	if err != nil {
 		return err
 	}
-	if h.live, err = h.firstLaterThan(h.since.Add(h.late)); err != nil {
-		return err
+	if whole := h.finder.s.events.Whole(); whole > 0 { // an entry before it may be in a hole
+		before, next := h.finder.chained(func(_, position int64) bool { return position < whole })
+		if before > 0 {
+			h.live = max(h.live, next)
+		}
 	}
 	h.live = min(h.live, first+maxMixed)
 	for n := first; n < h.live; n++ {
@@ -187,5 +199,17 @@ type eventFinder struct {
 
 	number int64 // the number of the event last, 0 before the first read
 	last   event // the event that was read last
-	gone   int64 // the segments of events up to this number were removed
+}
+
+// chained returns the number of the newest event of the chain that matches, 0 without one, and that of the event of the chain
+// after it, or the number of the next event.
+func (f *eventFinder) chained(match func(number, position int64) bool) (found, after int64) {
+	n, after := f.counterState.entries, f.counterState.entries+1
+	for _, position := range slices.Backward(f.counterState.chain) {
+		if match(n, position) {
+			return n, after
+		}
+		n, after = jump(n), n
+	}
+	return 0, after
 }

@@ -36,11 +36,12 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention
 		}
 		for i := range entries {
 			e := newImported(c, &entries[i], retention)
-			position, err := s.events.Append(e.append, e.keep(s.clock.Load()))
+			record := e.encode(nil)
+			position, err := s.events.Append(record.append, e.keep(s.clock.Load()))
 			if err != nil {
 				return err
 			}
-			c.recordAppended(&e, c.kind, position)
+			c.count(&e, c.kind, position)
 			c.changedLocked()
 		}
 		return nil
@@ -70,7 +71,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 		err := s.set(id, func(c *counter) {
 			before := c.Day()
 			c.Set(to)
-			c.endWindowDay(c.kind, before)
+			c.endDay(windowNumber(c.kind), before, c.Day())
 		})
 		if err != nil {
 			return fault(err)
@@ -111,14 +112,11 @@ func (s *Store) change(id core.CounterID, fn func(*counter) error) error {
 	if id.KeyID == "" {
 		missing = core.ErrUserNotFound
 	}
-	var of ref
-	err := s.readEntered(id.Account, func(r snapshot) (err error) {
-		of, err = r.refOf(id)
-		return err
-	})
-	if err != nil || of.number == 0 {
+	refs, err := s.refsOf([]core.CounterID{id})
+	if err != nil || refs[0].number == 0 {
 		return firstOf(err, missing)
 	}
+	of := refs[0]
 	if err := s.admit(); err != nil {
 		return err
 	}
@@ -126,10 +124,8 @@ func (s *Store) change(id core.CounterID, fn func(*counter) error) error {
 		if err := s.load(id.Account, of, id.KeyID); err != nil {
 			return err
 		}
-		sh.mu.Lock()
-		c := sh.find(of)
-		if c != nil && c.busy == nil { // otherwise the counter was evicted again, or is being deleted
-			err := fn(c)
+		if c := sh.lockIdle(of); c != nil { // otherwise the counter was evicted again
+			err = fn(c)
 			sh.mu.Unlock()
 			return err
 		}
@@ -182,20 +178,20 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 
 // decodeSet decodes a record of encodeSet, and returns the counter and its state.
 func decodeSet(payload []byte) (of ref, t counterState, err error) {
-	r := decoder{payload[1:]}
-	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
-	ended := endedDays{archiveStale: r.uvarint() == 1}
-	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
-		d := dayNumber{date: core.Date(r.varint()), number: uint8(r.uvarint()), used: int64(r.uvarint())}
+	r := newDecoder(payload[1:])
+	of = ref{account: uint32(r.Uvarint()), kind: uint32(r.Uvarint()), number: int64(r.Uvarint())}
+	ended := endedDays{archiveStale: r.Uvarint() == 1}
+	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+		d := dayNumber{date: core.Date(r.Varint()), number: uint8(r.Uvarint()), used: int64(r.Uvarint())}
 		if d.number >= dayNumbers {
 			return of, t, errEvent
 		}
 		ended.list = append(ended.list, d)
 	}
-	if r.failed() || len(r.rest) == 0 {
+	if r.Failed() || r.Ended() {
 		return of, t, errEvent
 	}
-	if t, err = decodeState(r.rest); err == nil && (ended.archiveStale || len(ended.list) > 0) {
+	if t, err = decodeState(r.Rest()); err == nil && (ended.archiveStale || len(ended.list) > 0) {
 		*t.ended() = ended
 	}
 	return of, t, err

@@ -2,10 +2,10 @@ package badgerstore
 
 import (
 	"encoding/binary"
-	"errors"
-	"time"
 
-	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -31,14 +31,13 @@ const schema = 1
 //	C counters     account's number, kind,      a page of counters, see below
 //	               number of the page
 //	c pages        account's number, kind, node the numbers of all pages, see internal/rankset
-//	D day          account's number, kind,      a day of a page of counters, see days.go
+//	D day          account's number, kind,      a day of a page of counters, see archive.go
 //	               number of the page, date
 //	R request id   account's number, seq of     the position of the request's event in the event log
 //	               the key, id; or number of
 //	               the user, id, U
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
-//	E in tables    -                            which transactions the tables have, see replay.go
-//	H filler       -                            padding that fills a memtable, see internal/table
+//	E indexed      -                            the database has no change from this position on, uvarint
 //
 // The events of counters are in the event log: see internal/eventlog.
 const (
@@ -62,13 +61,7 @@ const (
 	kindDay        = 'D'
 	kindRequestID  = 'R'
 	kindCheckpoint = 'F'
-
-	// Each memtable ends with the record inTables and a filler, whose kinds sort soon after that of the pages. Badger
-	// merges a table with all tables of the next level whose records overlap the range of its records. With the kinds L
-	// and Z, that range included all plans, users and keys: a checkpoint of a million counters merged 300,000 records, and
-	// merges 25,000 with these kinds. Request ids make the range that wide, too.
-	kindInTables = 'E'
-	kindFiller   = 'H'
+	kindIndexed    = 'E' // beside the pages: a table with a wide range of records is merged with many others
 )
 
 // path is a key of the database under construction.
@@ -79,7 +72,7 @@ func at(kind byte) path { return append(make(path, 0, 80), kind) }
 
 // text appends a text with its length, so no text is a prefix of another one.
 func (p path) text(s string) path {
-	return append(binary.AppendUvarint(p, uint64(len(s))), s...)
+	return record.AppendText(p, s)
 }
 
 // number appends a number. Paths sort by it.
@@ -109,20 +102,14 @@ func uniquePath(account string, u resource.Unique) path {
 
 func setPath(account, name string) path { return at(kindSet).text(account).text(name) }
 
-func digestPath(d core.Digest) path { return append(at(kindDigest), d[:]...) }
+func digestPath(d secrets.Digest) path { return append(at(kindDigest), d[:]...) }
 
 func lastPath(account string, kind resource.Kind) path {
 	return append(at(kindLast).text(account), byte(kind))
 }
 
-// droppedPath is the path of a counter that writes deletes. It can be the path of a page of other counters: write.drop tells
-// them apart, and writes have no pages.
-func droppedPath(of ref) path {
-	return append(at(kindCounter).number(int64(of.account)), byte(of.kind)).number(of.number)
-}
-
 // errRecord means that a record cannot be decoded.
-var errRecord = errors.New("a record is damaged")
+var errRecord = error(&table.DamageError{File: "*" + table.Suffix, What: "a record cannot be decoded"})
 
 // encodeNumber returns a record with only a number.
 func encodeNumber(n int64) []byte { return binary.AppendUvarint(nil, uint64(n)) }
@@ -142,106 +129,16 @@ func decodeNumber(record []byte) (int64, error) {
 // encodeRef returns a record with an account and the number of one of its resources.
 func encodeRef(account string, number int64) []byte { return path(nil).text(account).number(number) }
 
-func decodeRef(record []byte) (account string, number int64, err error) {
-	r := decoder{record}
-	account, number = r.text(), int64(r.uint64())
-	if r.failed() {
+func decodeRef(b []byte) (account string, number int64, err error) {
+	r := newDecoder(b)
+	account, number = r.Text(), int64(r.Uint(8))
+	if r.Failed() {
 		return "", 0, errRecord
 	}
 	return account, number, nil
 }
 
-// decoder decodes a binary record field by field. When a field is missing or invalid, failed returns true, and the
-// values read are invalid.
-type decoder struct{ rest []byte }
+// decoder decodes a binary record field by field.
+type decoder struct{ record.Reader }
 
-func (r *decoder) failed() bool { return r.rest == nil }
-
-// fail makes failed return true.
-func (r *decoder) fail() { r.rest = nil }
-
-func (r *decoder) uvarint() uint64 {
-	n, size := binary.Uvarint(r.rest)
-	r.skip(size, size > 0)
-	return n
-}
-
-func (r *decoder) varint() int64 {
-	n, size := binary.Varint(r.rest)
-	r.skip(size, size > 0)
-	return n
-}
-
-func (r *decoder) uint64() (n uint64) {
-	if len(r.rest) >= 8 {
-		n = binary.BigEndian.Uint64(r.rest)
-	}
-	r.skip(8, len(r.rest) >= 8)
-	return n
-}
-
-func (r *decoder) text() (s string) {
-	n := r.uvarint()
-	fits := n <= uint64(len(r.rest))
-	if fits {
-		s = string(r.rest[:n])
-	}
-	r.skip(int(n), fits)
-	return s
-}
-
-// time reads a time that appendTime has written.
-func (r *decoder) time() time.Time {
-	seconds, nanoseconds := r.varint(), r.uvarint()
-	return time.Unix(seconds, int64(nanoseconds)).UTC()
-}
-
-func (r *decoder) skip(size int, ok bool) {
-	if !ok || r.rest == nil {
-		r.rest = nil
-		return
-	}
-	r.rest = r.rest[size:]
-}
-
-// appendText appends a text, for [decoder.text].
-func appendText(b []byte, s string) []byte { return path(b).text(s) }
-
-// appendTime appends a time with its nanoseconds.
-func appendTime(b []byte, t time.Time) []byte {
-	b = binary.AppendVarint(b, t.Unix())
-	return binary.AppendUvarint(b, uint64(t.Nanosecond()))
-}
-
-// encode returns the record.
-//
-//	end               uvarint
-//	for each missing  uvarint of 2 × position, plus 1 for a transaction with parts
-func (t *inTables) encode() []byte {
-	b := encodeNumber(t.end)
-	for _, m := range t.missing {
-		n := uint64(m.position) << 1
-		if m.parts {
-			n++
-		}
-		b = binary.AppendUvarint(b, n)
-	}
-	return b
-}
-
-// decodeInTables is the inverse of encode. It returns the zero value for no record.
-func decodeInTables(record []byte) (t inTables, err error) {
-	if record == nil {
-		return t, nil
-	}
-	r := decoder{record}
-	t.end = int64(r.uvarint())
-	for len(r.rest) > 0 && !r.failed() {
-		n := r.uvarint()
-		t.missing = append(t.missing, missing{int64(n >> 1), n&1 == 1})
-	}
-	if r.failed() {
-		return inTables{}, errRecord
-	}
-	return t, nil
-}
+func newDecoder(b []byte) decoder { return decoder{*record.NewReader(b)} }

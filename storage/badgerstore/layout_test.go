@@ -68,6 +68,12 @@ func TestCounterState(t *testing.T) {
 	}
 }
 
+// recordOf returns the record of an event at a position.
+func recordOf(e *event, position int64) []byte {
+	x := e.encode(nil)
+	return x.append(nil, position)
+}
+
 // TestEventSize: the largest entry of a request takes at most core.MaxEntrySize bytes in the
 // event log, without a request id. Every number in the entry has its largest value.
 func TestEventSize(t *testing.T) {
@@ -83,14 +89,14 @@ func TestEventSize(t *testing.T) {
 		for range meters {
 			e.Costs = append(e.Costs, core.MeterCost{Meter: strings.Repeat("x", 32), Cost: core.MaxMeterCost})
 		}
-		if n := len(e.append(nil, math.MaxInt64)) + record; n > core.MaxEntrySize+meters*core.MaxMeterSize {
+		if n := len(recordOf(&e, math.MaxInt64)) + record; n > core.MaxEntrySize+meters*core.MaxMeterSize {
 			t.Errorf("%d meters: got %d bytes, want %d at most", meters, n, core.MaxEntrySize+meters*core.MaxMeterSize)
 		}
 	}
 	var since core.Since
 	e.Denied, e.Reason, e.Costs, e.Endpoint, e.Method, e.since = false, "", nil, "", "", &since
 	e.Adjustment = &core.Adjustment{Meter: strings.Repeat("x", 32), Set: true, Period: core.Lifetime, Value: core.MaxLimit, Reason: strings.Repeat("x", 200)}
-	if n := len(e.append(nil, math.MaxInt64)) + record; n > core.MaxEntrySize {
+	if n := len(recordOf(&e, math.MaxInt64)) + record; n > core.MaxEntrySize {
 		t.Errorf("an adjustment: got %d bytes, want %d at most", n, core.MaxEntrySize)
 	}
 }
@@ -119,7 +125,7 @@ func TestEvent(t *testing.T) {
 	limited.first = &answer{terms, core.ConsumeResult{Deciding: 1, Usage: core.Usage{Window: ever, Used: 5}, Limits: []core.LimitUsage{
 		{Limit: terms.LimitAt(0), Usage: core.Usage{Window: month, Used: 1}}, {Limit: terms.LimitAt(1), Usage: core.Usage{Window: ever, Used: 5}}}}}
 	for name, want := range map[string]event{"usual": usual, "meters": meters, "anchored": anchored, "limits": limited, "expired": expired, "adjusted": adjusted} {
-		b := want.append([]byte("before"), position)[len("before"):]
+		b := recordOf(&want, position)
 		got, err := decodeEvent(b, position)
 		if err != nil {
 			t.Fatalf("%s: decodeEvent: %v", name, err)
@@ -147,12 +153,12 @@ func TestWrites(t *testing.T) {
 	w.put(path("deleted"), nil)
 	w.drop(ref{1 << 40, 7, kindKey})
 	w.drop(ref{-1, 7, kindUser})
-	record := w.encode(nil)
+	record := w.encode()
 	got, err := decodeWrites(record)
 	if err != nil {
 		t.Fatalf("decodeWrites: %v", err)
 	}
-	if d := cmp.Diff(w, got, cmp.AllowUnexported(writes{}, write{})); d != "" {
+	if d := cmp.Diff(w, got, cmp.AllowUnexported(writes{}, ref{})); d != "" {
 		t.Errorf("writes (-want +got):\n%s", d)
 	}
 	if _, err := decodeWrites(record[:len(record)-1]); err == nil {

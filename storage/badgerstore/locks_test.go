@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // A transaction, or a change of the sign-in, of one account that does not end delays no other account, however many there are.
@@ -14,7 +15,7 @@ func TestAccountsAreLockedApart(t *testing.T) {
 	const accounts = 100
 	id := func(i int) string { return fmt.Sprintf("acct_%d", i) }
 	for i := range accounts {
-		if err := s.CreateAccount(t.Context(), &core.Account{ID: id(i), Name: id(i)}, &core.OwnerKey{ID: "okey", AccountID: id(i), Digest: core.DigestOf(id(i))}); err != nil {
+		if err := s.CreateAccount(t.Context(), &core.Account{ID: id(i), Name: id(i)}, &core.OwnerKey{ID: "okey", AccountID: id(i), Digest: secrets.DigestOf(id(i))}); err != nil {
 			t.Fatal(err)
 		}
 	}

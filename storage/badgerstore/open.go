@@ -8,14 +8,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
@@ -42,124 +41,106 @@ func open(dir string, o Options) (*Store, error) {
 	if _, ok := unclosed.Load(dir); ok {
 		return nil, errUnclosed
 	}
-	if !o.snapshot {
-		if err := prepareDir(dir, o.Logger); err != nil {
+	if err := prepareDir(dir, o.Logger); err != nil {
+		return nil, err
+	}
+	s, err := openFound(dir, o)
+	if !doubtful(err) || witness(dir, o.fs) == "" { // without an event log, the database may be of another program
+		return s, err
+	}
+	o.Logger.Warn("the files of the database are in doubt: the database is rebuilt from the event log", "dir", dir, "reason", err)
+	began := time.Now()
+	found, err := eventlog.Inspect(eventLogOptions(dir, logOnDisk(dir), o))
+	if err == nil {
+		err = rebuild(dir, found.From, o.Logger)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s, err = openFound(dir, o); err == nil {
+		o.Logger.Warn("the database is rebuilt", "dir", dir, "duration", time.Since(began).Round(time.Millisecond))
+	}
+	return s, err
+}
+
+// openFound opens a store whose directory is prepared. It verifies the event log and the tables before it changes a file. The
+// replay verifies the rest of the event log.
+func openFound(dir string, o Options) (*Store, error) {
+	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); err == nil { // no new store
+		if err := repairing(dir); err != nil {
+			return nil, err
+		}
+		if _, err := eventlog.Inspect(eventLogOptions(dir, logOnDisk(dir), o)); err != nil {
 			return nil, err
 		}
 	}
-	files, err := inspect(dir, o)
+	space, err := diskspace.Open(dir, o.MinFree, o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	if o.snapshot {
-		return openWithReserve(reserve.None(dir, o.Logger), files, dir, o)
-	}
-	if err := removeEmpty(dir); err != nil {
-		return nil, err
-	}
-	r, err := reserve.Open(dir, o.MinFree, o.Logger)
-	if err != nil {
-		return nil, err
-	}
-	return openWithReserve(r, files, dir, o)
-}
-
-// inspect verifies the tables and the event log before the start changes a file. The replay verifies the rest of the
-// event log.
-func inspect(dir string, o Options) (*table.Files, error) {
-	tables := tableOptions(dir, o.Logger)
-	tables.Memtable, tables.Temporary = cmp.Or(o.memtable, tables.Memtable), o.snapshot
-	files, err := table.Inspect(tables)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); os.IsNotExist(err) { // a new store
-		return files, nil
-	}
-	return files, eventlog.Inspect(eventLogOptions(dir, files.State().Log, o))
-}
-
-// errUnclosed means that the Badger of an earlier store of this directory still runs in this process: see closeBadger.
-var errUnclosed = errors.New("an earlier store of this process is not closed yet: wait, or restart this process")
-
-// openWithReserve opens the store in a directory whose reserve is open.
-func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Options) (*Store, error) {
-	endMappings, err := r.ServeMappings()
-	if err != nil {
-		r.Close()
-		return nil, err
-	}
-	r.Opening.Store(true)
-	r.MakeRoom()
-	if table.Claims {
-		files.Prepare = r.PrepareMemtable
-	}
-	db, err := files.Open()
-	r.Opening.Store(false)
-	if err != nil {
-		endMappings()
-		r.Close()
-		return nil, err
-	}
-	r.ExtendManifest()
 	s := &Store{
-		db: db, dir: dir, options: o, reserve: r, endMappings: endMappings, log: o.Logger,
-		flushBytes:   cmp.Or(o.flushBytes, flushBytes),
-		beforeCommit: func() error { return nil }, applying: map[string]chan struct{}{},
-		accounts: accountNumbers{seed: maphash.MakeSeed()}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
+		dir: dir, options: o, space: space, log: o.Logger,
+		beforeCommit: func() error { return nil }, failpoint: o.failpoint, now: o.Clock.Now,
 	}
 	s.Resources = resource.New(database{s})
 	if s.failpoint == nil {
-		s.failpoint = noFailpoint
+		s.failpoint = func(failpoint) {}
 	}
-	s.counters = newCounterCache(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
+	if err := s.openDatabase(); err != nil {
+		return nil, err
+	}
 	s.clock.Store(s.now().Unix())
-	s.verified.Store(db.Verified())
 	s.SetMaxHistory(o.MaxHistory)
-	if err := s.recoverWithRoom(o); err != nil {
-		s.abort(err, func() {})
+	if err := s.openAndReplay(o); err != nil {
+		s.abort(err)
 		return nil, err
 	}
 	return s, nil
 }
 
-// recoverWithRoom calls openAndReplay. After reserve.MaxWaits waits for room on the disk it returns reserve.ErrFull, because no
-// history is removed before the store is open. openAndReplay may still run then.
-func (s *Store) recoverWithRoom(o Options) error {
-	s.life.RLock()
-	done := make(chan error, 1)
-	go func() {
-		defer s.life.RUnlock()
-		done <- s.openAndReplay(o)
-	}()
-	tick := time.NewTicker(reserve.WaitForRoom)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			return err
-		case <-tick.C:
-			if s.reserve.Waits.Load() >= reserve.MaxWaits {
-				free, _ := s.freeSpace()
-				return &reserve.FullError{Free: free, Why: "too little to replay the event log"}
-			}
-		}
+// logOnDisk returns the position up to which the event log of a store that is not open was on disk, as far as the database
+// and its images know.
+func logOnDisk(dir string) (position int64) {
+	state, _, err := table.ReadState(dir)
+	if err == nil {
+		position = state.Log
 	}
+	images, _ := table.Images(dir)
+	for _, image := range images { // the log was synced before an image got its name
+		position = max(position, image)
+	}
+	return position
 }
 
-// abort closes a store that could not be opened, or a snapshot, without a checkpoint, and then calls closed. On a full
-// disk even closing Badger waits for room, so abort then waits 1 s at most.
-func (s *Store) abort(err error, closed func()) {
-	s.failed.CompareAndSwap(nil, &err) // ends openAndReplay
-	wait := maxClose
-	if errors.Is(err, reserve.ErrFull) {
-		wait = time.Second
+// errUnclosed means that the Badger of an earlier store of this directory still runs in this process: see closeBadger.
+var errUnclosed = errors.New("an earlier store of this process is not closed yet: wait, or restart this process")
+
+// openDatabase opens Badger.
+func (s *Store) openDatabase() error {
+	s.unreadable.Store(table.Unreadable())
+	o := tableOptions(s.dir, s.log)
+	o.Witness = witness(s.dir, s.options.fs)
+	o.Memtable, o.Boot = cmp.Or(s.options.memtable, o.Memtable), cmp.Or(s.options.boot, o.Boot)
+	db, err := table.Open(o)
+	if err != nil {
+		return err
 	}
-	_ = s.closeWithin(wait, func() error {
-		s.life.Lock()
-		defer s.life.Unlock()
-		defer closed()
-		s.closed = true
+	s.db, s.identity = db, nil
+	s.forget(cmp.Or(int(s.cacheSize.Load()), s.options.CounterCache, DefaultCounterCache))
+	s.verified.Store(s.db.Verified())
+	return nil
+}
+
+// forget forgets all that was read from an earlier database. limit is the number of counters in memory.
+func (s *Store) forget(limit int) {
+	s.accounts, s.checkpointer = accountNumbers{seed: maphash.MakeSeed()}, newCheckpointer()
+	s.counters = newCounterCache(limit, func() int64 { return s.events.Written() })
+}
+
+// abort closes a store that could not be opened, without a checkpoint.
+func (s *Store) abort(err error) {
+	s.failed.CompareAndSwap(nil, &err)
+	_ = s.closeInTime(func() error {
 		var unwritten error
 		if s.events != nil {
 			unwritten = s.events.Flush() // writes no status: a refused start changes no segment
@@ -176,29 +157,17 @@ const (
 )
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
-	_, size, err := reserve.Space(dir)
-	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller)}
+	_, size, err := diskspace.Space(dir)
+	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir, nil), Boot: table.Boot()}
 	if err == nil && size < smallDisk {
 		o.Memtable = smallMemtable
-	}
-	if table.Claims {
-		o.Claim = func() (func(), error) { return table.Claim(dir) }
-	}
-	return o
-}
-
-// claimedOptions returns the options of the database in a directory that the caller has claimed.
-func claimedOptions(dir string) table.Options {
-	o := tableOptions(dir, slog.New(slog.DiscardHandler))
-	if o.Claimed = table.Claims; o.Claimed {
-		o.Claim = func() (func(), error) { return func() {}, nil }
 	}
 	return o
 }
 
 // openAndReplay opens the event log and replays it. It writes the schema of a new store.
 func (s *Store) openAndReplay(o Options) error {
-	version, err := s.checkSchema()
+	err := s.checkSchema()
 	if err == nil {
 		err = firstOf(os.MkdirAll(filepath.Join(s.dir, eventLogDir), 0o700), s.recordIdentity())
 	}
@@ -209,24 +178,30 @@ func (s *Store) openAndReplay(o Options) error {
 		o.Clock.Resume(time.Unix(last, 0)) // the time of the last checkpoint
 		s.clock.Store(s.now().Unix())
 	}
-	if err := s.openEvents(o); err != nil || version > 0 {
+	if err := s.openEvents(o); err != nil {
 		return err
 	}
-	if version, err = s.version(); err != nil || version > 0 { // from the event log
-		return err
-	}
-	if s.events.Written() > firstPosition {
+	if s.events.Written() > firstPosition { // otherwise the first start begins, or was interrupted
+		if version, err := s.version(); err != nil || version > 0 { // of the database, or from the event log
+			return err
+		}
 		return &table.DamageError{File: "*" + table.Suffix, What: "the database is empty, and the event log does not begin with the first record of the store"}
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w), s.syncEvents(), s.db.StoreState(table.State{Log: s.events.Durable(), Time: s.clock.Load()}))
+	if err := s.commit(w); err != nil {
+		return err
+	}
+	if err := s.syncEvents(); err != nil {
+		return err
+	}
+	return s.db.StoreState(table.State{Log: s.events.Durable(), Time: s.clock.Load()})
 }
 
 // version returns the schema of the database, 0 when the database has none.
 func (s *Store) version() (version int64, err error) {
-	err = s.db.View(func(txn *badger.Txn) error {
-		version, err = snapshot{txn}.number(at(kindSchema))
+	err = s.inView(func(r view) error {
+		version, err = r.number(at(kindSchema))
 		return err
 	})
 	return version, err
@@ -240,28 +215,28 @@ func refuseSchema(version int64) error {
 	return nil
 }
 
-// checkSchema returns the schema of the database, and an error when this version cannot read that schema. The schema
-// is 0 when the database is empty: the store is new, or its tables were never written.
-func (s *Store) checkSchema() (version int64, err error) {
-	version, err = s.version()
+// checkSchema returns an error when this version cannot read the schema of the database. An empty database has none: the store is
+// new, or its tables were never written.
+func (s *Store) checkSchema() error {
+	version, err := s.version()
 	if err = firstOf(err, refuseSchema(version)); err != nil || version > 0 {
-		return version, err
+		return err
 	}
 	empty := true
-	err = s.db.View(func(txn *badger.Txn) error {
-		return snapshot{txn}.each(nil, func(path, []byte) (bool, error) {
+	err = s.inView(func(r view) error {
+		return r.each(nil, func(path, []byte) (bool, error) {
 			empty = false
 			return false, nil
 		})
 	})
-	switch name := witness(s.dir); {
+	switch name := witness(s.dir, s.options.fs); {
 	case err != nil:
 	case !empty && name == "":
 		err = errors.New("it is the database of another program: name another directory")
 	case !empty:
-		err = fmt.Errorf("%s is damaged: the tables lack the schema of the store, but %s exists: run limitkeeper rebuild, or restore a backup", badger.ManifestFilename, name)
+		err = &table.DamageError{File: badger.ManifestFilename, What: "the tables lack the schema of the store, but " + name + " exists"}
 	}
-	return 0, err
+	return err
 }
 
 // Exists reports whether a directory has a store, also a store that has lost files, or another database of Badger. It
@@ -276,111 +251,5 @@ func Exists(dir string) (bool, error) {
 			return false, fmt.Errorf("look for a store in %s: %w", dir, withAdvice(dir, err))
 		}
 	}
-	return witness(dir) != "", nil
-}
-
-// eventLogDir is the directory of the event log, within the directory of the store.
-const eventLogDir = "eventlog"
-
-// segmentSuffix ends the names of the segments of the event log.
-const segmentSuffix = ".seg"
-
-// statusEvery bounds how often the event log stores its end: at most 200 writes of about 1 KiB a second, each at most 10 ms
-// after the write that it tells of.
-const statusEvery = 5 * time.Millisecond
-
-// firstPosition is the first position in the event log.
-const firstPosition = 1
-
-// openEvents opens the event log of a store, and replays the log from the last checkpoint on: see replayFrom.
-func (s *Store) openEvents(o Options) error {
-	help := s.reserve.Give
-	if o.fs == nil {
-		o.fs = eventlog.OS
-	} else {
-		help = nil // the reserve cannot help against the faults that a test injects
-	}
-	dir := filepath.Join(s.dir, eventLogDir)
-	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
-		return err
-	}
-	mark, err := s.readMark()
-	if err != nil {
-		return err
-	}
-	found := s.db.Found()
-	if mark < found.Position {
-		return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, found.Position)}
-	}
-	eo := eventLogOptions(s.dir, max(mark, s.inTables.end, found.Log), o)
-	eo.OnTorn, eo.OnState, eo.Help = s.logTorn, s.logState, help
-	eo.OnWrite, eo.OnSync = o.OnWrite, o.OnSync
-	if s.events, err = eventlog.Open(eo); err != nil {
-		return err
-	}
-	return s.replayFrom(mark)
-}
-
-// eventLogOptions returns the options of the event log in the directory of a store. known is a position up to which the
-// event log was on disk.
-func eventLogOptions(dir string, known int64, o Options) eventlog.Options {
-	return eventlog.Options{FS: o.fs, Dir: filepath.Join(dir, eventLogDir), SegmentSize: o.segmentSize, Ahead: o.ahead,
-		Power: o.Durability == Power, Known: known, Boot: cmp.Or(o.boot, eventlog.Boot()), StatusEvery: statusEvery}
-}
-
-// witness returns the name of a segment of the event log in the directory of a store, "" without any. A segment proves
-// that the directory had a database: a store creates its first segment after its database.
-func witness(dir string) string {
-	entries, _ := os.ReadDir(filepath.Join(dir, eventLogDir)) // empty when the directory does not exist
-	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), segmentSuffix) {
-			return filepath.Join(eventLogDir, entry.Name())
-		}
-	}
-	return ""
-}
-
-// readMark sets inTables, and returns the mark of the last checkpoint.
-func (s *Store) readMark() (mark int64, err error) {
-	err = s.db.View(func(txn *badger.Txn) error {
-		r := snapshot{txn}
-		if mark, err = r.number(at(kindCheckpoint)); err == nil {
-			s.inTables, err = r.inTables()
-		}
-		return err
-	})
-	return max(mark, firstPosition), err
-}
-
-// logTorn logs that the event log has cut off a torn write.
-func (s *Store) logTorn(t eventlog.Torn) {
-	s.log.Warn("the event log ends with a torn write, as after a power cut: the unfinished bytes are cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
-}
-
-// logState logs when the event log begins to refuse events, and when it takes events again. A final error of the event
-// log fails the store.
-func (s *Store) logState(err error) {
-	switch {
-	case err == nil:
-		s.log.Warn("the event log can be written again: requests are counted", "dir", s.dir)
-	case errors.Is(err, eventlog.ErrTemporary):
-		s.log.Error("requests are refused until the event log can be written again", "dir", s.dir, "error", err)
-	default:
-		_ = s.fail(err)
-	}
-}
-
-// historySize returns the size of all segments, and their number.
-func (s *Store) historySize() (bytes int64, segments int) {
-	all := s.events.Segments()
-	for _, g := range all {
-		bytes += g.End - g.Base
-	}
-	return bytes, len(all)
-}
-
-// historyBytes returns the size of all segments.
-func (s *Store) historyBytes() int64 {
-	bytes, _ := s.historySize()
-	return bytes
+	return witness(dir, nil) != "", nil
 }

@@ -119,7 +119,7 @@ func TestMissingSegment(t *testing.T) {
 		"the first two":           {0, 2, files[0] + ", byte 0: the file is missing"},
 		"the last":                {5, 6, files[5] + ", byte 0: the file is missing"},
 		"the last, from the mark": {1, 6, files[1] + ", byte 0: the file is missing"},
-		"all":                     {0, 6, "was known to reach"},
+		"all":                     {0, 6, files[0] + ", byte 0: the log has no file, but was known to have files"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -89,16 +89,6 @@ func (d *lossyDisk) Rename(from, to string) error {
 	return err
 }
 
-// Link gives a file a second name, as a hard link does.
-func (d *lossyDisk) Link(from, to string) error {
-	unlock, err := d.change()
-	defer unlock()
-	if err == nil {
-		d.dir(filepath.Dir(to)).now[filepath.Base(to)] = d.dir(filepath.Dir(from)).now[filepath.Base(from)]
-	}
-	return err
-}
-
 func (d *lossyDisk) Remove(path string) error {
 	unlock, err := d.change()
 	defer unlock()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // outage is a store whose power is cut again and again. The event log is on a disk that loses bytes that were not
@@ -59,7 +58,7 @@ func (o *outage) open() error {
 	options.segmentSize = 4<<10 + int64(o.random.IntN(16<<10))
 	options.ahead = int64(o.random.IntN(8 << 10))
 	options.CounterCache = []int{1, 100_000}[o.random.IntN(2)]
-	options.flushBytes = int64(1 + o.random.IntN(32<<10))
+	options.pagesEvery = int64(1 + o.random.IntN(512<<10))
 	options.failpoint = func(at failpoint) {
 		o.disk.mu.Lock()
 		defer o.disk.mu.Unlock()
@@ -125,7 +124,7 @@ func (o *outage) listing() map[string]string {
 		o.t.Error(err)
 	}
 	for _, file := range list {
-		if file.Type().IsRegular() && file.Name() != "LOCK" && file.Name() != reserve.Name {
+		if file.Type().IsRegular() && file.Name() != "LOCK" {
 			files[file.Name()] = ""
 		}
 	}
@@ -180,7 +179,7 @@ var cutPoints = []struct {
 	maxEvents int
 }{
 	{failpointNames[failRotate], 3}, {failpointNames[failWritten], 200}, {failpointNames[failPages], 5}, {failpointNames[failPagesWritten], 5}, {failpointNames[failMarked], 5},
-	{failpointNames[failCommit], 30}, {failpointNames[failCommitted], 30}, {failpointNames[failSnapshot], 80}, {diskChanges, 100},
+	{failpointNames[failCommit], 30}, {failpointNames[failCommitted], 30}, {failpointNames[failSnapshot], 8}, {diskChanges, 100},
 }
 
 // diskChanges is a place that is not a failpoint.

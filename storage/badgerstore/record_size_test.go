@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // A record that Badger cannot apply is refused before it is in the event log. Otherwise each start would replay it, and fail.
@@ -13,7 +14,7 @@ func TestRecordTooLarge(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	owner := func(account string) *core.OwnerKey {
-		return &core.OwnerKey{ID: "okey_" + account, AccountID: account, Digest: core.DigestOf(account)}
+		return &core.OwnerKey{ID: "okey_" + account, AccountID: account, Digest: secrets.DigestOf(account)}
 	}
 	if err := s.CreateAccount(t.Context(), &core.Account{ID: "a", Name: "a"}, owner("a")); err != nil {
 		t.Fatal(err)

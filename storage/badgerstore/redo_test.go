@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -223,61 +224,28 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestReadsOfOtherAccounts: while a transaction of several parts is applied to an account, reads of other accounts do not
-// wait.
-func TestReadsOfOtherAccounts(t *testing.T) {
-	s := openIn(t, t.TempDir(), Options{})
-	withAccount(t, s)
-	update(t, s, withKeys(1, 1))
-	busy := make(chan struct{})
-	s.applyingMu.Lock()
-	s.applying["acct_other"] = busy
-	s.applyingMu.Unlock()
-	if _, err := s.KeyByDigest(t.Context(), newKey(1, 0).Digest); err != nil {
-		t.Errorf("KeyByDigest: %v", err)
-	}
-	if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil {
-		t.Errorf("Keys: %v", err)
-	}
-	wantUsed(t, s, ofUser(1), 0)
-}
-
-// TestReadsDuringStuckTransaction: while a large transaction waits because the database cannot be written, reads of its
-// account are refused. A failure means that reads accumulate while the disk is full.
-func TestReadsDuringStuckTransaction(t *testing.T) {
-	var tries atomic.Int64
-	var room atomic.Bool
-	s := openAlone(t, t.TempDir(), quiet)
+// TestReadsDuringFailedTransaction: a reader waits while a transaction of several commits is applied, and a later commit fails.
+// The reader gets an error. A failure means that it sees half of the transaction.
+func TestReadsDuringFailedTransaction(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, quiet)
 	known(t, s, "key")
+	read := make(chan error, 1)
+	var commits atomic.Int64
 	s.commits(func() error {
-		if tries.Add(1) > 1 && !room.Load() { // the first part is written
-			return core.Unavailable(eventlog.ErrTemporary)
+		if commits.Add(1) != 2 {
+			return nil
 		}
-		return nil
+		go func() { read <- s.read(func(view) error { return nil }) }()
+		time.Sleep(100 * time.Millisecond) // usually enough for the reader to wait
+		return errMedium
 	})
-	updated := make(chan error, 1)
-	go func() { updated <- s.Update(context.Background(), acct, withKeys(11, many)) }()
-	waitUntil(t, "a part is tried again", func() bool { return tries.Load() > 2 })
-	if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); !isUnavailable(err) {
-		t.Errorf("Keys: got error %v, want %v", err, core.ErrUnavailable)
+	if err := s.Update(t.Context(), acct, withKeys(11, many)); !isUnavailable(err) {
+		t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
 	}
-	room.Store(true)
-	if err := <-updated; err != nil {
-		t.Errorf("Update: %v", err)
+	if err := <-read; !isUnavailable(err) {
+		t.Errorf("read: got error %v, want %v", err, core.ErrUnavailable)
 	}
-	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 1+many {
-		t.Errorf("with room: got %d keys, %v, want %d", n, err, 1+many)
-	}
-}
-
-// TestEndMemtableAfterFailure: a store that has failed ends no memtable. Otherwise the next start would not apply a
-// transaction that had failed half applied.
-func TestEndMemtableAfterFailure(t *testing.T) {
-	s := openAlone(t, t.TempDir(), quiet)
-	_ = s.fail(errors.New("a transaction is half applied"))
-	if err := s.db.Flush(s.endMemtable); err == nil {
-		t.Error("Flush: got no error, want that of the store")
-	}
-	s.failed.Store(nil)
-	abandon(t, s)
+	_ = s.Close()
+	closeLeft(t, dir)
 }

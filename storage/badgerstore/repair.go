@@ -1,29 +1,29 @@
 package badgerstore
 
 import (
-	"errors"
+	"bytes"
+	"cmp"
 	"fmt"
-	"maps"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Repair sets the damaged part of the event log of a store aside, so that the store can be opened. It keeps the
-// last unbroken part of the log that begins before the mark of the last checkpoint. It moves all other parts to files
-// whose names end in .damaged or, after an earlier repair, in .damaged-2 and so on. It returns these names. History before
-// the kept part is lost. Counts and changes after the kept part and the mark are lost,
-// unless the tables of the database have them. New records get positions after all positions used before. Repair
-// calls confirm first, with one line for each damage and each part, and changes nothing when confirm returns false.
-// Without damage Repair does not call confirm. Repair refuses a damaged database: [Rebuild] mends that, and the event log
-// with it.
+// Repair accepts what the damage of the event log has cost, so that the store can be opened. It goes back to the moment up to
+// which most is known: of the closed database, of an image, or of the end of the readable event log after one of them.
+// Damage before that moment becomes a hole in the event log, which costs the history in it. Everything behind is lost. Repair
+// keeps the bytes of each changed segment in a file whose name ends in .damaged, or .damaged-2 and so on, and returns these
+// names. It calls confirm first, with one line for each damage and each loss, and changes nothing when confirm returns
+// false. Without damage Repair does not call confirm.
 func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
 	defer func() {
 		if err != nil {
@@ -35,180 +35,271 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 		return nil, err
 	}
 	defer release()
-	files, err := table.Inspect(claimedOptions(dir))
-	if isDamage(err) {
-		return nil, fmt.Errorf("repair mends the event log only, and the database is damaged: run limitkeeper rebuild: %w", err)
-	}
+	p, err := planRepair(dir)
 	if err != nil {
 		return nil, err
 	}
-	p, err := planRepair(dir, files, files.State().Log)
-	if p != nil && confirm(p.lines()) {
-		names, err = p.apply()
-		return names, withAdvice(dir, err)
+	if p == nil {
+		return nil, os.RemoveAll(repairPath(dir)) // an earlier repair was interrupted at its end
 	}
-	p.close()
-	return nil, err
+	defer p.log.Close()
+	lines, err := p.lines()
+	if err != nil || !confirm(lines) {
+		return nil, err
+	}
+	names, err = p.apply()
+	return names, withAdvice(dir, err)
 }
 
 // repairPlan is a plan to repair the event log of a store.
 type repairPlan struct {
 	dir    string
 	damage []*eventlog.DamageError
-	mark   int64 // of the database: its pages include all events before this position
-	known  int64 // the position up to which the event log is known to have been on disk
 	log    *eventlog.RepairPlan
+	from   repairSource
+	until  int64 // the repaired store has everything before this position
+	keep   int64 // the event log is kept up to this position
+	end    int64 // then the event log has a hole up to this position
 }
 
-// planRepair plans the repair of the event log of a store for a database that is replayed from that log. The plan is nil
-// without damage. planRepair changes nothing. It returns an error when the tables are empty and the first
-// record cannot be kept.
-func planRepair(dir string, database *table.Files, known int64) (*repairPlan, error) {
-	p := &repairPlan{dir: dir}
-	values, err := database.Get(at(kindCheckpoint), at(kindInTables), at(kindSchema))
-	if err != nil {
-		return nil, err
-	}
-	mark, err := decodeNumber(values[0])
-	if err != nil {
-		return nil, err
-	}
-	had, err := decodeInTables(values[1])
-	if err != nil {
-		return nil, err
-	}
-	p.mark, p.known = mark, max(mark, had.end, known)
-	o := eventLogOptions(dir, p.known, Options{})
+// repairSource is a database from which a store can go on.
+type repairSource struct {
+	source
+	closed bool // it is the database that was closed; otherwise an image, or an empty database
+}
+
+// planRepair plans the repair of the event log of a store. The plan is nil without damage. planRepair changes nothing. It
+// returns an error when nothing is left.
+func planRepair(dir string) (*repairPlan, error) {
+	o := eventLogOptions(dir, logOnDisk(dir), Options{})
 	verified, err := eventlog.Verify(o)
 	if err != nil || len(verified.Damage) == 0 {
 		return nil, err
 	}
-	p.damage = verified.Damage
-	if p.log, err = eventlog.PlanRepair(o, p.mark, isEvent); err != nil {
+	sources, err := repairSources(dir)
+	if err != nil {
 		return nil, err
 	}
-	for _, t := range had.missing {
-		if t.parts && (t.position < p.log.Kept.From || t.position >= p.log.End()) {
-			p.close()
-			return nil, errHalfApplied
-		}
+	p := &repairPlan{dir: dir, damage: verified.Damage}
+	if p.log, err = eventlog.PlanRepair(o, isEvent); err != nil {
+		return nil, err
 	}
-	if version, err := decodeNumber(values[2]); err != nil || version == 0 && p.log.Kept.Records == 0 {
-		p.close()
-		return nil, firstOf(err, fmt.Errorf("the tables are empty, and the first record of the event log cannot be read: restore a backup: %w", p.damage[0]))
+	for _, from := range sources {
+		p.consider(from)
+	}
+	if p.until <= firstPosition {
+		p.log.Close()
+		return nil, fmt.Errorf("the store has no whole database, and the first record of the event log cannot be read: restore a backup: %w", verified.Damage[0])
 	}
 	return p, nil
 }
 
-// errHalfApplied means that the kept part of the event log lacks the end of a large transaction, and that the tables may
-// have some of its parts.
-var errHalfApplied = errors.New("the database may have a part of a large change, and the rest of the change is in the damaged part " +
-	"of the event log: run limitkeeper rebuild, or restore a backup")
+// repairSources returns the closed database, the whole images, newest first, and the empty database.
+func repairSources(dir string) (sources []repairSource, err error) {
+	if state, closed, err := table.ReadState(dir); err == nil && closed && repairing(dir) == nil {
+		if _, err = table.Inspect(tableOptions(dir, slog.New(slog.DiscardHandler))); err == nil {
+			sources = append(sources, repairSource{source{state: state}, true})
+		} else if !doubtful(err) {
+			return nil, err
+		}
+	}
+	positions, err := table.Images(dir)
+	for _, position := range slices.Backward(positions) {
+		state, records, err := table.ReadImage(dir, position)
+		if err == nil {
+			sources = append(sources, repairSource{source{state, records}, false})
+		} else if !isDamage(err) {
+			return nil, err
+		}
+	}
+	return append(sources, repairSource{noSource, false}), err
+}
 
-// close closes the files of a plan that is not applied, nil for no plan.
-func (p *repairPlan) close() {
-	if p != nil {
-		p.log.Close()
+// consider makes a source that of the plan if more is known with it than with the earlier ones.
+func (p *repairPlan) consider(from repairSource) {
+	position, log := max(from.state.Position, firstPosition), max(from.state.Log, firstPosition)
+	if position < p.log.Whole {
+		return // the source lacks what an earlier repair has accepted as lost
+	}
+	until, keep, end := p.log.End, p.log.End, p.log.End
+	for _, l := range p.log.Losses {
+		if l.To <= position {
+			continue
+		}
+		if until, keep, end = l.From, l.From, l.From; l.From < log { // the database may have records of the loss
+			until, end = position, log
+		}
+		break
+	}
+	if until > p.until && !(from.closed && keep < end) { // the mark of the closed database cannot be moved
+		p.from, p.until, p.keep, p.end = from, until, keep, end
 	}
 }
 
 // apply repairs the event log, and returns the names of the files that it has set aside. The caller has claimed the
-// directory since planRepair.
+// directory since planRepair. The database is prepared first: until the event log is repaired, the store stays damaged.
 func (p *repairPlan) apply() (names []string, err error) {
-	short, err := reserve.RoomFor(p.dir, 0)
-	if err == nil && short {
-		err = os.Remove(filepath.Join(p.dir, reserve.Name)) // the next start creates the reserve again
-	}
-	next := int64(0)
-	if err = firstOf(err, os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700)); err == nil {
-		next, err = p.prepareDatabase()
+	err = firstOf(diskspace.None(p.dir).Need(diskspace.OpeningNeeds, "a repair"), os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700))
+	if err == nil && !p.from.closed {
+		if err = firstOf(os.WriteFile(repairPath(p.dir), nil, 0o600), eventlog.OS.SyncDir(p.dir)); err == nil {
+			err = p.renewDatabase()
+		}
 	}
 	if err != nil {
-		p.close()
 		return nil, err
 	}
-	return p.log.Apply(next)
+	if names, err = p.log.Apply(p.keep, p.end); err == nil {
+		err = os.RemoveAll(repairPath(p.dir))
+	}
+	return names, err
 }
 
-// prepareDatabase prepares the database for the repair: see cutHistories. It returns the first position of new records.
-func (p *repairPlan) prepareDatabase() (next int64, err error) {
-	if err := removeEmptyClaimed(p.dir); err != nil {
-		return 0, err
+// repairName is the name of a file that exists while the database is ahead of the event log, which a repair changes last.
+const repairName = "REPAIR"
+
+func repairPath(dir string) string { return filepath.Join(dir, repairName) }
+
+// repairing returns an error if a repair was interrupted. The database then promises more than it has.
+func repairing(dir string) error {
+	if _, err := os.Stat(repairPath(dir)); err == nil {
+		return &eventlog.DamageError{File: repairName, What: "a repair was interrupted: repair the store again"}
 	}
-	db, err := table.Open(claimedOptions(p.dir))
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = firstOf(err, db.Close()) }()
-	found := db.Found()
-	if next, err = cutHistories(db, p.log, max(found.Log, p.known)); err != nil {
-		return 0, err
-	}
-	return next, db.StoreState(table.State{Position: found.Position, Log: next, Time: found.Time})
+	return nil
 }
 
-// lines describes each damage, and each part of the event log with the loss, oldest first.
-func (p *repairPlan) lines() (lines []string) {
+// renewDatabase makes the database from the source of the plan. When the event log gets a hole at its end, the mark is behind
+// the hole.
+func (p *repairPlan) renewDatabase() error {
+	src := p.from.source
+	src.state.Log = p.end
+	if p.keep < p.end {
+		src.state.Position = p.end
+		src.records = func(fn func(key, value []byte) error) error {
+			return p.from.records(func(key, value []byte) error {
+				if bytes.Equal(key, at(kindCheckpoint)) {
+					value = encodeNumber(p.end)
+				}
+				return fn(key, value)
+			})
+		}
+	}
+	if err := src.renewClaimed(p.dir); err != nil {
+		return err
+	}
+	return table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }) // they have records that the event log is losing
+}
+
+// lines describes each damage, each loss, oldest first, and the records that are kept and set aside.
+func (p *repairPlan) lines() (lines []string, err error) {
 	for _, d := range p.damage {
 		lines = append(lines, d.Error())
 	}
-	end, last := p.mark, ""
-	for i, part := range p.log.Parts {
-		if i == 0 {
-			end = min(end, part.From)
-		}
-		if part.From > end {
-			lines = append(lines, p.unreadable(part.From, last, timeOf(part.First)))
-		}
-		if !p.log.Empty && part.From == p.log.Kept.From {
-			lines = append(lines, fmt.Sprintf("Kept: %s.", recordsOf(&part)))
-		} else if part.Records > 0 {
-			lines = append(lines, fmt.Sprintf("Set aside: %s. %s", recordsOf(&part), p.lost(part.To)))
-		}
-		if end = part.To; part.Events > 0 {
-			last = timeOf(part.Last)
-		}
+	for _, l := range p.log.Losses {
+		lines = append(lines, p.unreadable(l))
 	}
-	if written := max(p.known, p.log.WrittenEnd); written > end {
-		lines = append(lines, p.unreadable(written, last, ""))
+	before, behind := eventCount{}, eventCount{accounts: map[uint32]bool{}}
+	if err := p.log.Records(func(position int64, payload []byte) error {
+		if position < p.keep {
+			return before.add(payload)
+		}
+		return behind.add(payload)
+	}); err != nil {
+		return nil, err
 	}
-	if p.log.Empty {
-		lines = append(lines, "Kept: no event. A new event log begins at the last checkpoint.")
+	lines = append(lines, fmt.Sprintf("Kept: %v.", before))
+	if behind.events+behind.others > 0 {
+		names, err := p.accountNames(behind.accounts)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, fmt.Sprintf("Set aside: %v%s. %s", behind, names, allLost))
 	}
-	return append(lines, "If you have a backup that is newer than the end of the kept part, restore the backup instead.")
+	return append(lines, "If you have a backup that is newer than what is kept, restore the backup instead."), nil
 }
 
-// unreadable describes records before a position that cannot be read. They were written between two times; "" when a
-// time is not known.
-func (p *repairPlan) unreadable(to int64, from, until string) string {
-	between := "."
-	switch {
+const (
+	countsStay = "Their counts stay: they are in the database. Their history is lost, and repeated requests with their request ids count again."
+	allLost    = "Their counts, their history, and their changes of users, keys and plans are LOST."
+)
+
+// unreadable describes a loss.
+func (p *repairPlan) unreadable(l eventlog.Loss) string {
+	text := fmt.Sprintf("Unreadable: records in %s", plural(int(l.To-l.From), "byte"))
+	switch from, until := timeOf(l.Before), timeOf(l.After); {
 	case from != "" && until != "":
-		between = fmt.Sprintf(", written from %s to %s.", from, until)
+		text += fmt.Sprintf(", written from %s to %s. ", from, until)
 	case from != "":
-		between = fmt.Sprintf(", written after %s.", from)
+		text += fmt.Sprintf(", written after %s. ", from)
 	case until != "":
-		between = fmt.Sprintf(", written before %s.", until)
+		text += fmt.Sprintf(", written before %s. ", until)
+	default:
+		text += ". "
 	}
-	return "Unreadable: an unknown number of records" + between + " " + p.lost(to)
+	if l.To <= p.until {
+		return text + countsStay
+	}
+	return text + allLost
 }
 
-// lost describes the loss when records before a position are not kept.
-func (p *repairPlan) lost(to int64) string {
-	if to <= p.mark {
-		return "Their counts stay: they are in the checkpoint. Their history is lost, and repeated requests with their request ids count again."
+// accountNames returns the names of accounts, as the end of a sentence.
+func (p *repairPlan) accountNames(numbers map[uint32]bool) (string, error) {
+	if p.from.closed || len(numbers) == 0 {
+		return "", nil
 	}
-	return "Their counts, their history, and their changes of users, keys and plans are LOST, unless the tables of the database already have them."
+	var names []string
+	err := p.from.records(func(key, value []byte) error {
+		if key[0] != kindAccount {
+			return nil
+		}
+		r := newDecoder(key[1:])
+		_ = r.Text()
+		a, err := record.Decode[core.Account](value)
+		if err == nil && numbers[uint32(r.Uint(8))] {
+			names = append(names, a.Name)
+		}
+		return err
+	})
+	if len(names) == 0 {
+		return "", err
+	}
+	return " of " + strings.Join(names, ", "), err
 }
 
-// recordsOf describes the records of a part of the event log: how many, and the time of the first and the last event.
-func recordsOf(p *eventlog.Part) string {
-	text := plural(p.Events, "event")
-	if p.Events > 0 {
-		text = fmt.Sprintf("%s from %s to %s", text, timeOf(p.First), timeOf(p.Last))
+// eventCount counts records of the event log.
+type eventCount struct {
+	events, others int
+	first, last    string          // times of events
+	accounts       map[uint32]bool // the numbers of their accounts; may be nil
+}
+
+// add counts a record.
+func (c *eventCount) add(payload []byte) error {
+	if !isEvent(payload) {
+		c.others++
+		return nil
 	}
-	if others := p.Records - p.Events; others > 0 {
-		text += ", and " + plural(others, "other record")
+	c.events++
+	e, err := decodeEvent(payload, 0) // neither time nor account needs the position
+	if err != nil {
+		c.last = ""
+	} else {
+		c.last = formatTime(&e)
+		c.first = cmp.Or(c.first, c.last)
+	}
+	if c.accounts == nil {
+		return nil
+	}
+	c.accounts[e.account] = true
+	return err
+}
+
+func (c eventCount) String() string {
+	text := plural(c.events, "event")
+	if c.events > 0 {
+		text += fmt.Sprintf(" from %s to %s", c.first, c.last)
+	}
+	if c.others > 0 {
+		text += ", and " + plural(c.others, "other record")
 	}
 	return text
 }
@@ -222,8 +313,10 @@ func timeOf(payload []byte) string {
 	if err != nil {
 		return ""
 	}
-	return e.At.UTC().Format(time.RFC3339)
+	return formatTime(&e)
 }
+
+func formatTime(e *event) string { return e.At.UTC().Format(time.RFC3339) }
 
 // plural returns a number with its noun.
 func plural(n int, noun string) string {
@@ -231,137 +324,4 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// A checkpoint writes pages first and its mark last. So pages can include events that a repair cuts off. The counts
-// on these pages stay. cutHistories ends the history of such a counter with its last kept event. It also finds a
-// position after all positions in the database. New records begin there, because replay skips an event whose
-// position the page already includes.
-
-// historyCutter is the state of one call of cutHistories.
-type historyCutter struct {
-	log  *eventlog.RepairPlan
-	used int64              // a position after all positions in the database
-	last map[ref]lastOfKept // of each counter whose last events are cut off
-}
-
-// lastOfKept is the number and the position of the last kept event of a counter. The number is 0 without such an event.
-type lastOfKept struct{ number, position int64 }
-
-// cutHistories prepares the database for a repair that may cut off the end of the event log. It returns the first position
-// of new records, at least used.
-func cutHistories(db *table.DB, log *eventlog.RepairPlan, used int64) (next int64, err error) {
-	h := historyCutter{log, used, map[ref]lastOfKept{}}
-	if err := db.View(func(txn *badger.Txn) error { return h.findCut(snapshot{txn}) }); err != nil {
-		return 0, err
-	}
-	if len(h.last) > 0 {
-		err = log.Records(h.addKept)
-	}
-	for rest := slices.SortedFunc(maps.Keys(h.last), ref.compare); len(rest) > 0 && err == nil; {
-		n := countOnSamePage(rest)
-		err = h.cutOnPage(db, rest[:n])
-		rest = rest[n:]
-	}
-	return log.Next(h.used), err
-}
-
-// findCut finds the counters whose last events are cut off, and the highest position in the database.
-func (h *historyCutter) findCut(all snapshot) error {
-	err := all.each(at(kindCounter), func(p path, value []byte) (bool, error) {
-		page, ok := pageOf(p)
-		pg, err := decodePage(value)
-		if !ok || err != nil {
-			return false, errRecord
-		}
-		for slot, record := range pg {
-			if h.used = max(h.used, appliedOf(record)+1); appliedOf(record) < h.log.End() {
-				continue
-			}
-			t, err := decodeState(record)
-			if err != nil {
-				return false, err
-			}
-			if t.lastPosition() >= h.log.End() {
-				h.last[page.counter(byte(slot))] = lastOfKept{}
-			}
-		}
-		return true, nil
-	})
-	use := func(_ path, value []byte) (bool, error) {
-		position, err := decodeNumber(value)
-		h.used = max(h.used, position+1)
-		return true, err
-	}
-	return firstOf(err, all.each(at(kindRequestID), use))
-}
-
-// addKept reads a kept record. It stores the last kept event of each counter in last.
-func (h *historyCutter) addKept(position int64, payload []byte) error {
-	if payload[0] == recordCounter {
-		of, t, err := decodeSet(payload)
-		if _, lost := h.last[of]; lost {
-			h.last[of] = lastOfKept{t.entries, t.lastPosition()}
-		}
-		return err
-	}
-	if !isEvent(payload) {
-		return nil
-	}
-	e, err := decodeEvent(payload, position)
-	key, user := e.refs()
-	for _, of := range []ref{key, user} {
-		if _, lost := h.last[of]; lost && e.linkOf(of.kind).number > 0 {
-			h.last[of] = lastOfKept{e.linkOf(of.kind).number, position}
-		}
-	}
-	return err
-}
-
-// cutOnPage ends the histories of counters that are on one page.
-func (h *historyCutter) cutOnPage(db *table.DB, counters []ref) error {
-	txn := db.NewTxn()
-	defer txn.Discard()
-	p := pagePath(counters[0].page())
-	value, err := snapshot{txn.Txn}.get(p)
-	if err != nil {
-		return err
-	}
-	pg, err := decodePage(value)
-	if err != nil {
-		return err
-	}
-	for _, of := range counters {
-		t, err := decodeState(pg[of.slot()])
-		if err == nil {
-			err = h.cutHistory(&t, of)
-		}
-		if err != nil {
-			return err
-		}
-		pg[of.slot()] = t.encode(nil)
-	}
-	return firstOf(txn.Set(p, pg.encode()), db.Commit(txn, func(*table.Txn) error { return nil }))
-}
-
-// cutHistory makes a history end with its last kept event. The new chain has only events that are kept.
-func (h *historyCutter) cutHistory(t *counterState, of ref) error {
-	last := h.last[of]
-	t.entries, t.chain = last.number, make([]int64, terms(last.number))
-	for i := len(t.chain) - 1; i >= 0; i-- {
-		t.chain[i] = last.position
-		payload, err := h.log.Read(last.position)
-		if errors.Is(err, eventlog.ErrGone) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		e, err := decodeEvent(payload, last.position)
-		if err != nil {
-			return err
-		}
-		last.position = e.linkOf(of.kind).jump
-	}
-	return nil
 }

@@ -3,17 +3,18 @@ package badgerstore
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// aheadStore is a store whose tables have the pages of a checkpoint, but not its mark. The pages include events of some
+// aheadStore is a store whose database has the pages of a checkpoint, but not its mark. The pages include events of some
 // segments after the last mark.
 type aheadStore struct {
 	dir       string
@@ -57,7 +58,10 @@ func newAheadStore(t *testing.T) aheadStore {
 	a.count(t, s, 5)
 	a.request(t, s, "key", 1, "id")
 	a.request(t, s, "other", 2, "")
-	h.once(failPagesWritten, func() { killedAhead(t, s, a.dir) }) // the pages are committed, the mark is not
+	h.once(failPagesWritten, func() { // the pages are committed, the mark is not
+		syncLog(t, s)
+		copyKilled(t, a.dir, s.dir)
+	})
 	writeCheckpoint(t, s)
 	for _, of := range digested {
 		a.histories[of] = historyOf(t, s, of)
@@ -72,31 +76,16 @@ func newAheadStore(t *testing.T) aheadStore {
 	return a
 }
 
-// killedAhead copies a store as a kill leaves it when all committed transactions are in tables.
-func killedAhead(t *testing.T, s *Store, to string) {
+// syncLog syncs the event log, as a store does every second. Damage before its end is no torn write from then on.
+func syncLog(t *testing.T, s *Store) {
 	t.Helper()
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	killedAheadLocked(t, s, to)
-}
-
-// killedAheadLocked is killedAhead for a caller that holds committing.
-func killedAheadLocked(t *testing.T, s *Store, to string) {
-	t.Helper()
-	before := len(s.db.Tables())
-	if err := s.db.Flush(s.endMemtable); err != nil {
+	if err := s.events.Sync(); err != nil {
 		t.Error(err)
 	}
-	waitUntil(t, "all transactions are in tables", func() bool {
-		s.watch()
-		return len(s.db.Tables()) > before
-	})
-	copyKilled(t, to, s.dir)
 }
 
-// TestRepairBehindPages: a repair cuts off events that pages already include. No new event gets the position of such an
-// event: otherwise the next start would skip the new event, because the page already includes its position. Histories
-// show every kept event.
+// TestRepairBehindPages: a repair cuts off events that pages already include. New events count. Histories show every kept
+// event.
 func TestRepairBehindPages(t *testing.T) {
 	t.Parallel()
 	a := newAheadStore(t)
@@ -151,9 +140,12 @@ func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 	used, histories := map[core.CounterID]int64{}, map[core.CounterID][]core.Entry{}
 	s := openAlone(t, dir, damagedOptions)
 	for _, of := range digested {
-		used[of] = int64(len(a.histories[of])) // the pages include all events
 		histories[of] = historyOf(t, s, of)
 		got, all := histories[of], a.histories[of]
+		used[of] = counterOf(t, s, of).Requests[core.Month] // an image may include more than the kept events
+		if least := int64(len(got) + kept(all, 0, first)); used[of] < least || used[of] > int64(len(all)) {
+			t.Errorf("%+v: got %d used, want %d to %d", of, used[of], least, len(all))
+		}
 		if len(got) < kept(all, first, end) || len(got) > kept(all, first, end+1) {
 			t.Errorf("history of %+v: got %d entries, want %d kept entries, or some more of segment %d", of, len(got), kept(all, first, end), end)
 		}
@@ -206,9 +198,8 @@ func historyOf(t *testing.T, s *Store, of core.CounterID) []core.Entry {
 	return list
 }
 
-// TestRepairBehindTransactions: a repair cuts off a transaction that the tables have. The replay of the transaction
-// before it changes nothing: no index lacks a key, no key gets a number that another key has, and no record gets a position
-// that another record had. A transaction of another account runs all the while.
+// TestRepairBehindTransactions: a repair cuts off a transaction that the tables have. No index lacks a key, and no key has
+// the number of another one. A transaction of another account runs all the while.
 func TestRepairBehindTransactions(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(b []byte, cut int64) []byte{
@@ -220,7 +211,7 @@ func TestRepairBehindTransactions(t *testing.T) {
 			s := openAlone(t, t.TempDir(), damagedOptions)
 			known(t, s, "key")
 			id := "slow"
-			slow, ownerKey := &core.Account{ID: id, Name: "slow"}, &core.OwnerKey{ID: "slow", AccountID: id, Digest: core.DigestOf("slow")}
+			slow, ownerKey := &core.Account{ID: id, Name: "slow"}, &core.OwnerKey{ID: "slow", AccountID: id, Digest: secrets.DigestOf("slow")}
 			if err := s.CreateAccount(t.Context(), slow, ownerKey); err != nil {
 				t.Fatal(err)
 			}
@@ -230,8 +221,8 @@ func TestRepairBehindTransactions(t *testing.T) {
 			cut := segmentData + s.events.End() - firstPosition
 			known(t, s, "cut off")
 			consume(t, s, request("cut off", 1, endless, noon))
-			killedAhead(t, s, dir)
-			end := s.events.End()
+			syncLog(t, s)
+			copyKilled(t, dir, s.dir)
 			commitSlow()
 			damageFile(t, segmentFiles(t, dir)[0], func(b []byte) []byte { return damage(b, cut) })
 			if got := checkDamages(t, dir); len(got) == 0 {
@@ -244,15 +235,12 @@ func TestRepairBehindTransactions(t *testing.T) {
 				t.Errorf("check after the repair: %q", got)
 			}
 			s = openAlone(t, dir, damagedOptions)
-			if got := s.events.End(); got < end {
-				t.Errorf("the next record gets position %d, want at least %d", got, end)
-			}
 			known(t, s, "new")
 			consume(t, s, request("new", 1, endless, noon))
 			abandon(t, s)
 			s = openAlone(t, dir, damagedOptions)
 			consume(t, s, request("new", 1, endless, noon))
-			for i, key := range []string{"key", "kept", "cut off", "new"} {
+			for i, key := range []string{"key", "kept", "new"} {
 				if got := keyRef(t, s, key).number; got != int64(i+1) {
 					t.Errorf("%s: got number %d, want %d", key, got, i+1)
 				}
@@ -289,8 +277,8 @@ func beginSlow(t *testing.T, s *Store, account string) (commit func()) {
 	}
 }
 
-// TestRepairBehindHalf: a repair does not cut off the end of a large transaction that has parts in the tables. Otherwise
-// keys of a transaction that is not whole would pass.
+// TestRepairBehindHalf: a repair cuts off the end of a large transaction that has parts in the tables. No key of the
+// transaction passes: it is not whole.
 func TestRepairBehindHalf(t *testing.T) {
 	var h hook
 	o := quiet
@@ -307,7 +295,8 @@ func TestRepairBehindHalf(t *testing.T) {
 		}
 		if commits++; commits == 3 {
 			h.fn.Store(nil)
-			killedAheadLocked(t, s, dir)
+			syncLog(t, s)
+			copyKilled(t, dir, s.dir)
 		}
 	}))
 	update(t, s, withKeys(11, 2*many))
@@ -315,38 +304,43 @@ func TestRepairBehindHalf(t *testing.T) {
 		t.Fatalf("got %d commits, want at least 3", commits)
 	}
 	damageFile(t, segmentFiles(t, dir)[0], func(b []byte) []byte { b[begin+200] ^= 1; return b })
-	before := databaseFiles(t, dir)
-	_, err := Repair(dir, func([]string) bool { return true })
-	if !errors.Is(err, errHalfApplied) {
-		t.Errorf("Repair: got error %v, want %v", err, errHalfApplied)
+	if _, err := Repair(dir, consent); err != nil {
+		t.Fatal(err)
 	}
-	if got := databaseFiles(t, dir); !maps.Equal(got, before) {
-		t.Error("Repair has changed files of the database")
+	s = openAlone(t, dir, quiet)
+	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 1 {
+		t.Errorf("got %d keys, %v, want 1", n, err)
+	}
+	if k, err := s.KeyByDigest(t.Context(), newKey(11, 0).Digest); !errors.Is(err, core.ErrKeyNotFound) {
+		t.Errorf("got the key %+v, %v, whose transaction the repair has cut off", k, err)
 	}
 }
 
-// TestRebuildBehindRepair: tables may have records that a repair has cut off from the event log. So Rebuild from the event
-// log alone would lose data: it refuses and changes nothing, until a scrub after the repair has written a copy.
-func TestRebuildBehindRepair(t *testing.T) {
+// TestRenewBehindRepair: tables may have records that a repair has cut off from the event log. So the event log alone cannot
+// rebuild the database: Open refuses, until an image after the repair is written.
+func TestRenewBehindRepair(t *testing.T) {
 	d := storeToDamage(t, true)
-	changeByte(t, filepath.Join(d.dir, eventLogDir, d.files[3]), segmentData+5)
-	if _, err := Repair(d.dir, func([]string) bool { return true }); err != nil {
+	changeByte(t, filepath.Join(d.dir, eventLogDir, d.files[3]), segmentData+9000)
+	if _, err := Repair(d.dir, consent); err != nil {
 		t.Fatal(err)
 	}
-	o := RebuildOptions{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
-	before := contents(t, d.dir)
-	if aside, err := Rebuild(d.dir, o); err == nil || aside != "" || !maps.Equal(contents(t, d.dir), before) {
-		t.Errorf("Rebuild: got %q, %v, want an error and no change", aside, err)
+	lost := copyOf(t, d.dir)
+	remove(t, glob(t, lost, "*.sst"))
+	if _, err := Open(lost, quiet); err == nil || !strings.Contains(err.Error(), "restore a backup") {
+		t.Errorf("without an image: got %v, want that a backup is to be restored", err)
 	}
 	s := openAlone(t, d.dir, damagedOptions)
-	flushCheckpoint(t, s)
-	mustScrub(t, s)
+	consume(t, s, request("key", 1, endless, noon))
+	writeCheckpoint(t, s)
+	if !s.imageDue() {
+		t.Error("no image is due after a repair")
+	}
+	mustImage(t, s)
 	consume(t, s, request("key", 1, endless, noon))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	want := dumpOf(t, d.dir)
 	remove(t, glob(t, d.dir, "*.sst"))
-	mustRebuild(t, d.dir)
 	wantDump(t, d.dir, want)
 }

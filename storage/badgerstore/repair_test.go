@@ -107,6 +107,9 @@ func segmentContents(t *testing.T, dir string) map[string]string {
 	return m
 }
 
+// consent consents to a repair.
+func consent([]string) bool { return true }
+
 // TestRepairInUse: Repair refuses an open store.
 func TestRepairInUse(t *testing.T) {
 	dir := t.TempDir()
@@ -116,23 +119,23 @@ func TestRepairInUse(t *testing.T) {
 	}
 }
 
-// TestRepairHoldsLock: while Repair or Rebuild changes the event log, no other process can lock the store. A server that
+// TestRepairHoldsLock: while Repair changes the event log, no other process can lock the store. A server that
 // could start in between would answer requests whose counts the repair then cuts off.
 func TestRepairHoldsLock(t *testing.T) {
 	if !table.Claims {
 		t.Skip("the store is locked by Badger alone")
 	}
-	whole, _ := copiedStore(t, true)
+	whole, _ := imagedStore(t, true)
 	files := segmentFiles(t, whole)
 	for name, c := range map[string]struct {
 		lost string
 		mend func(dir string) error
 	}{
-		"repair":  {"none", func(dir string) error { _, err := Repair(dir, consent.Confirm); return err }},
-		"rebuild": {"*.sst", func(dir string) error { _, err := Rebuild(dir, consent); return err }},
+		"event log":    {"none", func(dir string) error { _, err := Repair(dir, consent); return err }},
+		"and database": {"*.sst", func(dir string) error { _, err := Repair(dir, consent); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := withCopy(t, whole)
+			dir := copyOf(t, whole)
 			changeByte(t, filepath.Join(dir, eventLogDir, filepath.Base(files[len(files)-1])), segmentData+5)
 			lost, _ := filepath.Glob(filepath.Join(dir, c.lost))
 			remove(t, lost)
@@ -174,13 +177,13 @@ func TestRepairEmptyLogs(t *testing.T) {
 	if _, err := Repair(dir, func([]string) bool { return false }); err != nil || !maps.Equal(contents(t, dir), before) {
 		t.Errorf("without consent: got error %v, or other files", err)
 	}
-	if names, err := Repair(dir, consent.Confirm); err != nil || len(names) == 0 {
+	if names, err := Repair(dir, consent); err != nil || len(names) == 0 {
 		t.Errorf("Repair: got %q, %v", names, err)
 	}
 }
 
-// TestRepairLostEventLog: when the directory of the event log is lost, Check and Rebuild report damage of the event log and
-// name the command that mends it. Repair begins a new event log, and keeps the counts of the last checkpoint.
+// TestRepairLostEventLog: when the directory of the event log is lost, Check reports damage of the event log and
+// names the command that mends it. Repair begins a new event log, and keeps the counts of the last checkpoint.
 func TestRepairLostEventLog(t *testing.T) {
 	d := storeToDamage(t, true)
 	for _, lost := range []string{eventLogDir, eventLogDir + " " + table.InventoryName} {
@@ -193,27 +196,24 @@ func TestRepairLostEventLog(t *testing.T) {
 		if got := checkDamages(t, copyOf(t, dir)); len(got) != 1 || !strings.Contains(got[0], eventlog.ErrDamaged.Error()) {
 			t.Errorf("without %s: check: got %q, want one damage of the event log", lost, got)
 		}
-		if _, err := Rebuild(dir, consent); err == nil || !strings.Contains(err.Error(), "run limitkeeper ") {
-			t.Errorf("without %s: Rebuild: got %v, want the other command", lost, err)
-		}
-		if names, err := Repair(dir, consent.Confirm); err != nil || len(names) > 0 {
+		if names, err := Repair(dir, consent); err != nil || len(names) > 0 {
 			t.Fatalf("without %s: Repair: got %q, %v", lost, names, err)
 		}
-		d.wantRepaired(t, dir, true)
+		d.wantRepaired(t, dir, lost == eventLogDir) // without the file INVENTORY, the store has the counts of the image
 	}
 }
 
-// TestRepairReportsLoss: the plan names the damaged file, and for each part the number of events, the times of the first
-// and last event, and whether their counts stay.
+// TestRepairReportsLoss: the plan names the damaged file, the times around what cannot be read, the number of events that are
+// kept and set aside, with the times of the first and last one and the accounts, and whether their counts stay.
 func TestRepairReportsLoss(t *testing.T) {
 	d := storeToDamage(t, false)
 	const when = `(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)`
-	events := `: (\d+) events from ` + when + " to " + when + `(?:, and \d+ other records)?\. ?`
-	between := "Unreadable: an unknown number of records, written from " + when + " to " + when + `\. `
-	stay, gone := "Their counts stay: .*", "Their counts, their history, and their changes of users, keys and plans are LOST, .*"
+	events := `: (\d+) events from ` + when + " to " + when + `(?:, and \d+ other records)?`
+	unreadable := `Unreadable: records in \d+ bytes, written from ` + when + " to " + when + `\. `
+	stay, gone := "Their counts stay: .*", "Their counts, their history, and their changes of users, keys and plans are LOST\\."
 	for i, want := range map[int]string{
-		1: "Set aside" + events + stay + "\n" + between + stay + "\nKept" + events,
-		3: "Kept" + events + "\n" + between + gone + "\nSet aside" + events + gone,
+		1: unreadable + stay + "\nKept" + events + `\.`,
+		3: unreadable + gone + "\nKept" + events + `\.` + "\nSet aside" + events + ` of acct\. ` + gone,
 	} {
 		dir := copyOf(t, d.dir)
 		changeByte(t, filepath.Join(dir, eventLogDir, d.files[i]), segmentData+2000)
@@ -230,7 +230,7 @@ func TestRepairReportsLoss(t *testing.T) {
 			continue
 		}
 		first := noon.Add(time.Second).Format(time.RFC3339)
-		if got[2] != first || got[3] != got[4] || got[5] != got[7] || got[3] > got[5] || got[8] <= got[7] {
+		if got[4] != first || got[1] > got[2] || i == 3 && (got[5] != got[1] || got[7] != got[2]) || i == 1 && got[5] <= got[2] {
 			t.Errorf("got %q, want ascending times from %s on", got[1:], first)
 		}
 	}
@@ -272,7 +272,7 @@ func TestRepairAfterClose(t *testing.T) {
 
 // TestRepairNothingLeft: Repair refuses a store that was killed before its first table, when the first block of the event
 // log is damaged. Repair then advises to restore a backup, and changes nothing. A failure means that Repair sets the whole
-// event log aside, and that check and Rebuild then name each other without end.
+// event log aside, and that nothing can mend the store then.
 func TestRepairNothingLeft(t *testing.T) {
 	for _, segments := range []int{1, 2} {
 		s := openAlone(t, t.TempDir(), damagedOptions)

@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// TestReusedNumberPageAhead: an import creates a user again under the number of a deleted user. A crash leaves the pages
-// of the new counters in a table, but not the mark, so the replay of the deletion meets a newer page. The new user keeps
+// TestReusedNumberPageAhead: an import creates a user again under the number of a deleted user. A kill leaves the pages
+// of the new counters, but not the mark, so the replay of the deletion meets a newer page. The new user keeps
 // its usage. A failure means that requests are forgotten.
 func TestReusedNumberPageAhead(t *testing.T) {
 	for _, imported := range []bool{false, true} {
@@ -27,7 +28,7 @@ func TestReusedNumberPageAhead(t *testing.T) {
 				update(t, s, func(tx core.Tx) error { return tx.DeleteUser(9) })
 				update(t, s, func(tx core.Tx) error {
 					return firstOf(tx.PutUser(&core.User{AccountID: acct, ID: 9, Name: "again"}),
-						tx.PutKey(&core.Key{AccountID: acct, ID: "again", Seq: seq, UserID: 9, Status: core.KeyActive, Digest: core.DigestOf("again")}))
+						tx.PutKey(&core.Key{AccountID: acct, ID: "again", Seq: seq, UserID: 9, Status: core.KeyActive, Digest: secrets.DigestOf("again")}))
 				})
 				want := int64(events)
 				if imported {
@@ -42,15 +43,6 @@ func TestReusedNumberPageAhead(t *testing.T) {
 					consume(t, s, shared(request("again", 9, endless, noon)))
 				}
 				h.once(failPagesWritten, func() { // the pages are committed, the mark is not
-					s.committing.Lock()
-					defer s.committing.Unlock()
-					if err := s.db.Flush(s.endMemtable); err != nil {
-						t.Error(err)
-					}
-					waitUntil(t, "the pages are in a table", func() bool {
-						s.watch()
-						return len(s.db.Tables()) > 1
-					})
 					after := t.TempDir()
 					copyKilled(t, after, dir)
 					dir = after

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // TestDatabaseBehind: the database lacks its newest records, as after a power cut. The replay restores them from the event
@@ -82,7 +83,7 @@ func addUserAndKey(t *testing.T, s *Store, user int64, key string) {
 	update(t, s, func(tx core.Tx) error {
 		return firstOf(
 			tx.PutUser(&core.User{AccountID: acct, ID: user, Name: "user"}),
-			tx.PutKey(&core.Key{AccountID: acct, ID: key, UserID: user, Status: core.KeyActive, Digest: core.DigestOf(key)}))
+			tx.PutKey(&core.Key{AccountID: acct, ID: key, UserID: user, Status: core.KeyActive, Digest: secrets.DigestOf(key)}))
 	})
 }
 
@@ -154,7 +155,7 @@ func TestKilledReplayOfDeletion(t *testing.T) {
 			abandon(t, s)
 			var moments []string
 			records := 0
-			openAlone(t, dir, Options{Logger: quiet.Logger, flushBytes: 20, failpoint: func(failpoint) {
+			openAlone(t, dir, Options{Logger: quiet.Logger, pagesEvery: 320, failpoint: func(failpoint) {
 				if records++; records%(events/3) == 0 {
 					moments = append(moments, killedCopy(t, dir))
 				}
@@ -181,13 +182,10 @@ func TestKilledReplayOfDeletion(t *testing.T) {
 }
 
 // replayedOver returns a store that was killed during the replay of the event log in dir. The directory half has the
-// first part of that event log. The pages of the first part are already in tables.
+// first part of that event log. The pages of the first part are written.
 func replayedOver(t *testing.T, half, dir string) string {
 	t.Helper()
-	s := openAlone(t, half, Options{Logger: quiet.Logger, flushBytes: 20})
-	tables := len(s.db.Tables())
-	endMemtable(t, s)
-	waitUntil(t, "the pages are in a table", func() bool { return len(s.db.Tables()) > tables })
+	s := openAlone(t, half, Options{Logger: quiet.Logger, pagesEvery: 320})
 	killed := killedCopy(t, half)
 	abandon(t, s)
 	copyEventLog(t, killed, dir)

@@ -13,7 +13,7 @@ type database struct{ s *Store }
 
 // View implements [resource.Database].
 func (d database) View(_ context.Context, in resource.Scope, fn func(resource.Reader) error) error {
-	return d.s.read(in.Of(), func(r snapshot) error { return fn(reader{r, in, in.Of()}) })
+	return d.s.read(func(r view) error { return fn(reader{r, d.s, in, in.Of()}) })
 }
 
 // Change implements [resource.Database]. Changes in the same scope run one at a time. A change of one account in the registry may run beside
@@ -33,31 +33,29 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 		return fault(err)
 	}
 	defer unlock()
-	txn, err := s.begin(in.Of())
-	if err != nil {
-		return err
-	}
-	defer txn.Discard()
-	r := reader{snapshot{txn}, in, in.Of()}
-	redo := s.newRedo()
-	defer redo.done()
-	c, err := fn(r)
-	if err != nil || len(c.Records) == 0 {
-		return err
-	}
-	if err := s.requireSpace(); c.Creates && err != nil {
-		return err
-	}
-	w, err := r.writes(c)
-	if err != nil {
+	var w *writes
+	err = s.inView(func(v view) error {
+		r := reader{v, s, in, in.Of()}
+		c, err := fn(r)
+		if s.suspect(err) != nil || c.Empty() {
+			return err
+		}
+		if err := s.requireSpace(); c.Creates && err != nil {
+			return err
+		}
+		w, err = r.writes(c)
 		return fault(err)
+	})
+	if err != nil || w == nil {
+		return err
 	}
-	return fault(redo.commit(r.account, w))
+	return fault(s.commit(w))
 }
 
 // reader is a [resource.Reader].
 type reader struct {
-	snapshot
+	view
+	s       *Store
 	in      resource.Scope
 	account string // "" for the registry
 }
@@ -171,6 +169,19 @@ func (r reader) existingRecord(kind resource.Kind, id string) ([]byte, error) {
 	return nil, absent(idPath(kind, r.account, id))
 }
 
+// Counters implements [resource.Reader].
+func (r reader) Counters(ids []core.CounterID) ([]core.Counter, error) {
+	refs := make([]ref, len(ids))
+	for i, id := range ids {
+		var err error
+		if refs[i], err = r.refOf(id); err != nil {
+			return nil, fault(err)
+		}
+	}
+	states, err := r.s.peekDurable(refs)
+	return countersOf(states), err
+}
+
 // Last implements [resource.Reader].
 func (r reader) Last(kind resource.Kind) (int64, error) {
 	n, err := r.number(lastPath(r.account, kind))
@@ -222,7 +233,11 @@ func (r reader) put(w *writes, x resource.Record) error {
 		}
 	}
 	if x.Kind != resource.User {
-		w.put(byID, encodeOrNil(number))
+		var value []byte
+		if number != 0 {
+			value = encodeNumber(number)
+		}
+		w.put(byID, value)
 	}
 	if x.Value != nil {
 		w.put(recordPath(x.Kind, r.account, number), x.Value)
@@ -278,12 +293,4 @@ func (r reader) follow(w *writes, c *resource.Changes) error {
 		}
 	}
 	return nil
-}
-
-// encodeOrNil returns the record of a number, nil for 0.
-func encodeOrNil(n int64) []byte {
-	if n == 0 {
-		return nil
-	}
-	return encodeNumber(n)
 }

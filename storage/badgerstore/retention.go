@@ -10,9 +10,8 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // The store removes history in whole segments of the event log, oldest first: when the retention of all events in a
@@ -24,18 +23,21 @@ import (
 // removal must not wait for Badger: it does not wait for readers, and does not commit while running is held.
 type retention struct {
 	running      sync.Mutex   // held while segments are removed
+	imaging      sync.Mutex   // held while an image is written
 	readers      inFlight     // readers of counters; each needs the events after the mark at which it began
 	maxBytes     atomic.Int64 // max_history: the largest size of all segments in bytes
 	removedEarly atomic.Bool  // segments were removed before their retention was over
-	copied       atomic.Int64 // the position of the checkpoint copy, noCopy without a copy: see rebuild.go
-	flushWanted  atomic.Bool  // too few segments could be removed, because their events are not in tables yet
+	imaged       atomic.Int64 // the position of the oldest image, 0 without an image: see image.go
+	newestImage  atomic.Int64
+	imageWanted  atomic.Bool // segments could not be removed, because an image needs them
+	imageFailed  atomic.Bool // the last attempt to write an image has failed
 }
 
-// viewCounters runs fn on a snapshot. fn reads counters from their pages and from the events after the pages. These
+// viewCounters runs fn on a view. fn reads counters from their pages and from the events after the pages. These
 // events are not removed while fn runs.
-func (s *Store) viewCounters(fn func(snapshot) error) error {
+func (s *Store) viewCounters(fn func(view) error) error {
 	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
-	return s.db.View(func(txn *badger.Txn) error { return fn(snapshot{txn}) })
+	return s.inView(fn)
 }
 
 // defaultMaxHistory returns the default of max_history in bytes: half of the disk. A fixed size would cut the 30 days of
@@ -51,7 +53,7 @@ func defaultMaxHistory(size uint64, err error) int64 {
 // beyond the limit after the next checkpoint.
 func (s *Store) SetMaxHistory(bytes int64) {
 	if bytes <= 0 {
-		_, size, err := reserve.Space(s.dir)
+		_, size, err := diskspace.Space(s.dir)
 		bytes = defaultMaxHistory(size, err)
 	}
 	s.retention.maxBytes.Store(bytes)
@@ -82,7 +84,7 @@ func (s *Store) HistoryExcess() int64 {
 	}
 	excess := bytes - s.retention.maxBytes.Load()
 	if free, err := s.freeSpace(); err == nil {
-		excess = max(excess, s.wantedFree()-removable-int64(min(free, math.MaxInt64)))
+		excess = max(excess, s.space.Enough()-removable-int64(min(free, math.MaxInt64)))
 	}
 	return excess
 }
@@ -102,20 +104,14 @@ func (s *Store) trim(now time.Time) error {
 	defer s.retention.running.Unlock()
 	excess := func() int64 { return s.historyBytes() - s.retention.maxBytes.Load() }
 	const reason = "it is larger than max_history"
-	missing, err := s.removeEarly(now, reason, excess())
-	if err == nil && missing > 0 && s.retention.copied.Load() < s.flushed.Load() && s.dropCopy("max_history") {
-		_, err = s.removeEarly(now, reason, excess())
-	}
+	_, err := s.removeEarly(now, reason, excess())
 	return err
 }
 
-// wantedFree returns below how many free bytes the store removes history: min_free plus a quarter.
-func (s *Store) wantedFree() int64 { return s.reserve.MinFree() + s.reserve.Slack() }
-
-// makeSpace removes the snapshot, the checkpoint copy and then the oldest segments when the free space of the disk is less than
-// wantedFree. It returns the free bytes afterwards. The reserve counts as free.
+// makeSpace closes the snapshot, and removes the older image and then the oldest segments, when the free space of the disk is less than
+// diskspace.Enough. It returns the free bytes afterwards.
 func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
-	wanted := uint64(s.wantedFree())
+	wanted := uint64(s.space.Enough())
 	n, err := free()
 	if err != nil || n >= wanted {
 		return n, err
@@ -125,7 +121,7 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	if s.dropCopy("the disk is full") {
+	if s.dropImage("the disk is full") {
 		if n, err = free(); err != nil || n >= wanted {
 			return n, err
 		}
@@ -151,7 +147,9 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 		missing -= g.End - g.Base
 		return true
 	})
-	s.retention.flushWanted.Store(missing > 0 && s.unflushed())
+	if missing > 0 && s.retention.imaged.Load() < s.checkpointer.mark.Load() {
+		s.retention.imageWanted.Store(true)
+	}
 	if len(list) == 0 {
 		return missing, nil
 	}
@@ -162,20 +160,14 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 	return missing, s.remove(list)
 }
 
-// unflushed reports whether a segment other than the last one has events that are not in tables.
-func (s *Store) unflushed() bool {
-	all := s.events.Segments()
-	return len(all) > 1 && all[len(all)-2].End > s.flushed.Load()
-}
-
-// removable returns the segments that may be removed now, oldest first. The events of each are in tables of the
-// database, in the copy, and in the snapshots of all readers, and mayGo accepts it. removable stops at the first
+// removable returns the segments that may be removed now, oldest first. The events of each are in all images, and before the mark
+// at which any reader began, and mayGo accepts it. removable stops at the first
 // segment that must stay, because older events of a history are found through younger ones. The last segment stays.
 func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Segment) {
 	all := s.events.Segments()
-	flushed := s.retention.readers.oldest(min(s.flushed.Load(), s.retention.copied.Load()))
+	imaged := s.retention.readers.oldest(s.retention.imaged.Load())
 	for _, g := range all[:max(0, len(all)-1)] {
-		if g.End > flushed || !mayGo(g) {
+		if g.End > imaged || !mayGo(g) {
 			break
 		}
 		list = append(list, g)
@@ -230,8 +222,8 @@ func (s *Store) removeIf(prefix path, pause func(time.Duration) bool, expired fu
 	for from := prefix; from != nil && pause(sweepPause); {
 		var old []path
 		next, seen := path(nil), 0
-		err := s.db.View(func(txn *badger.Txn) error {
-			return snapshot{txn}.eachFrom(prefix, from, func(p path, value []byte) (bool, error) {
+		err := s.inView(func(r view) error {
+			return r.eachFrom(prefix, from, func(p path, value []byte) (bool, error) {
 				if seen++; seen > sweepBatch {
 					next = append(next, p...)
 					return false, nil
@@ -257,11 +249,9 @@ func (s *Store) removeIf(prefix path, pause func(time.Duration) bool, expired fu
 // removeAll removes the records of paths, except records that are not expired: they were written again since
 // they were read.
 func (s *Store) removeAll(old []path, expired func(p path, value []byte) (bool, error)) error {
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	return s.commitLocked(func(txn *table.Txn) error {
+	return s.commitTxn(func(txn *badger.Txn) error {
 		for _, p := range old {
-			value, err := snapshot{txn.Txn}.get(p)
+			value, err := view{txn}.get(p)
 			if err != nil {
 				return err
 			}

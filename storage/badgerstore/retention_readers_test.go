@@ -44,8 +44,7 @@ func withHistory(t *testing.T) *Store {
 	return s
 }
 
-// TestMakeSpaceWhileBadgerWaits: while Badger waits for room, readers of counters, a checkpoint copy and the check of
-// compacted tables wait for Badger. The store still removes history. A failure means that all of them hang.
+// TestMakeSpaceWhileBadgerWaits: while Badger waits for room, readers of counters and an image wait for Badger. The store still removes history. A failure means that all of them hang.
 func TestMakeSpaceWhileBadgerWaits(t *testing.T) {
 	s := withHistory(t)
 	of := keyRef(t, s, "other")
@@ -53,16 +52,10 @@ func TestMakeSpaceWhileBadgerWaits(t *testing.T) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer unlock()
-	group.Go(func() { _, _ = s.peek(of) })
+	group.Go(func() { _, _ = s.peek([]ref{of}) })
 	waitUntil(t, "a reader waits", func() bool { return running("viewCounters", "getMemTables") })
-	group.Go(s.watch)
-	waitUntil(t, "the check waits", func() bool { return running("watch", "getMemTables") })
-	group.Go(func() {
-		if draft, err := s.beginCopy(); err == nil {
-			draft.Close()
-		}
-	})
-	waitUntil(t, "the copy waits", func() bool { return running("beginCopy", "NewCopy") })
+	group.Go(func() { _ = s.writeImage(func(int) bool { return true }) })
+	waitUntil(t, "the image waits", func() bool { return running("writeImage", "getMemTables") })
 	before := len(s.events.Segments())
 	made := make(chan error)
 	group.Go(func() {
@@ -87,7 +80,7 @@ func TestReaderKeepsSegments(t *testing.T) {
 	mark, began, end := s.checkpointer.mark.Load(), make(chan bool), make(chan bool)
 	var group sync.WaitGroup
 	group.Go(func() {
-		err := s.viewCounters(func(snapshot) error {
+		err := s.viewCounters(func(view) error {
 			close(began)
 			<-end
 			return nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
@@ -33,23 +35,23 @@ func mustTrim(t *testing.T, s *Store, now time.Time) {
 // A restore that would lose the oldest histories to max_history soon after fails, and says so. Segments with keys alone are no history.
 func TestRestoreBeyondMaxHistory(t *testing.T) {
 	from := openAlone(t, t.TempDir(), quiet)
-	service := core.NewService(from, core.Config{})
-	a, _, _, err := service.CreateAccount(t.Context(), "acme")
+	svc := service.New(from, service.Config{})
+	a, _, _, err := svc.CreateAccount(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, _ := service.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("free"), Limit: core.Null[int64]()})
-	user, err := service.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("u"), PlanID: core.Some(plan.ID)})
+	plan, _ := svc.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("free"), Limit: core.Null[int64]()})
+	user, err := svc.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("u"), PlanID: core.Some(plan.ID)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := service.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &user.ID})
+	_, secret, err := svc.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &user.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	validate := func(n int) {
 		for range n {
-			if _, err := service.Validate(t.Context(), a.ID, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1}); err != nil {
+			if _, err := svc.Validate(t.Context(), a.ID, service.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -63,7 +65,7 @@ func TestRestoreBeyondMaxHistory(t *testing.T) {
 	}
 	validate(100)
 	for range 500 {
-		if _, _, err := service.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &user.ID}); err != nil {
+		if _, _, err := svc.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &user.ID}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,7 +177,7 @@ func TestFullDiskRemovesHistory(t *testing.T) {
 	known(t, s, "key")
 	consumeN(t, s, "key", 1000)
 	flushCheckpoint(t, s)
-	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
+	wanted := uint64(s.space.Enough())
 	disk := int64(wanted) + s.historyBytes() - 10_000 // the history is 10,000 bytes too large
 	free := func() (uint64, error) { return uint64(disk - s.historyBytes()), nil }
 	makeSpace := func() {
@@ -214,7 +216,7 @@ func TestReadDuringRemoval(t *testing.T) {
 	known(t, s, keys...)
 	update(t, s, func(tx core.Tx) (err error) {
 		for _, key := range keys {
-			err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: key, UserID: 1, PlanID: "plan", Status: core.KeyActive, Digest: core.DigestOf(key)}))
+			err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: key, UserID: 1, PlanID: "plan", Status: core.KeyActive, Digest: secrets.DigestOf(key)}))
 		}
 		return err
 	})
@@ -271,14 +273,14 @@ func TestDenialsPerDay(t *testing.T) {
 	const perSecond, seconds = 12, 24 * 60 * 60
 	now := core.DateOf(noon).Start()
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 1 << 20})
-	service := core.NewService(s, core.Config{Clock: func() time.Time { return now }})
-	account, secret, key := overQuota(t, service)
+	svc := service.New(s, service.Config{Clock: func() time.Time { return now }})
+	account, secret, key := overQuota(t, svc)
 	before := s.events.End()
-	r := core.Request{Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: "GET", IP: "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", Cost: 1}
+	r := service.Request{Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: "GET", IP: "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", Cost: 1}
 	for i := range seconds {
 		now = core.DateOf(noon).Start().Add(time.Duration(i) * time.Second)
 		for range perSecond {
-			if d, err := service.Validate(t.Context(), account, r); err != nil || d.Outcome != core.Denied {
+			if d, err := svc.Validate(t.Context(), account, r); err != nil || d.Outcome != service.Denied {
 				t.Fatalf("Validate: got %v, %v, want denied", d.Outcome, err)
 			}
 		}
@@ -302,7 +304,7 @@ func TestDenialsPerDay(t *testing.T) {
 }
 
 // overQuota creates a key and uses up its quota.
-func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
+func overQuota(t *testing.T, s *service.Service) (account, secret, key string) {
 	t.Helper()
 	ctx := t.Context()
 	a, _, _, err := s.CreateAccount(ctx, "account")
@@ -321,7 +323,7 @@ func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.Validate(ctx, a.ID, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+	d, err := s.Validate(ctx, a.ID, service.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
 	if err != nil || !d.Allowed() {
 		t.Fatalf("Validate: got %v, %v, want allowed", d.Outcome, err)
 	}

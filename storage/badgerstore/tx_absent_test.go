@@ -8,6 +8,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -28,7 +29,7 @@ func TestAbsentRecord(t *testing.T) {
 			return err
 		}},
 		"key, by its id":     {keyPath(acct, 1), func(s *Store) error { _, err := s.Key(ctx, acct, "key"); return err }},
-		"key, by its secret": {keyPath(acct, 1), func(s *Store) error { _, err := s.KeyByDigest(ctx, core.DigestOf("key")); return err }},
+		"key, by its secret": {keyPath(acct, 1), func(s *Store) error { _, err := s.KeyByDigest(ctx, secrets.DigestOf("key")); return err }},
 		"key, in a list": {keyPath(acct, 1), func(s *Store) error {
 			_, _, err := s.Keys(ctx, acct, core.KeyFilter{}, everything)
 			return err
@@ -41,7 +42,7 @@ func TestAbsentRecord(t *testing.T) {
 		"account":              {recordPath(resource.Account, "", 1), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
 		"number of an account": {accountIDPath(acct), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
 		"number of an owner's key": {idPath(resource.OwnerKey, "", fmt.Sprintf("%d:%s/okey", len(acct), acct)), func(s *Store) error {
-			_, err := s.OwnerKeyByDigest(ctx, core.DigestOf(acct))
+			_, err := s.OwnerKeyByDigest(ctx, secrets.DigestOf(acct))
 			return err
 		}},
 	} {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // BenchmarkCreate creates a user with a key in each transaction. The concurrent callers use one account each, or share
@@ -19,7 +20,7 @@ func BenchmarkCreate(b *testing.B) {
 				s := openIn(b, b.TempDir(), Options{Durability: d})
 				for i := range run.accounts {
 					id := fmt.Sprint("acct", i)
-					a, k := &core.Account{ID: id, Name: id}, &core.OwnerKey{ID: "okey" + id, AccountID: id, Digest: core.DigestOf(id)}
+					a, k := &core.Account{ID: id, Name: id}, &core.OwnerKey{ID: "okey" + id, AccountID: id, Digest: secrets.DigestOf(id)}
 					if err := s.CreateAccount(context.Background(), a, k); err != nil {
 						b.Fatal(err)
 					}
@@ -55,6 +56,6 @@ func creates(account string, n int64) func(core.Tx) error {
 			return err
 		}
 		id := fmt.Sprintf("key_%020d", n)
-		return tx.PutKey(&core.Key{AccountID: account, ID: id, UserID: u.ID, Status: core.KeyActive, Digest: core.DigestOf(id), Hint: "lk_user_…wxyz", CreatedAt: noon, UpdatedAt: noon})
+		return tx.PutKey(&core.Key{AccountID: account, ID: id, UserID: u.ID, Status: core.KeyActive, Digest: secrets.DigestOf(id), Hint: "lk_user_…wxyz", CreatedAt: noon, UpdatedAt: noon})
 	}
 }

@@ -1,9 +1,9 @@
 package badgerstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -13,12 +13,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// snapshot is a consistent view of the database.
-type snapshot struct{ txn *badger.Txn }
+// view is a consistent view of the database.
+type view struct{ txn *badger.Txn }
 
 // get returns the value at a path, nil without a record. An empty value is not nil.
-func (r snapshot) get(p path) (value []byte, err error) {
-	err = r.view(p, func(record []byte) error {
+func (r view) get(p path) (value []byte, err error) {
+	err = r.read(p, func(record []byte) error {
 		value = append(make([]byte, 0, len(record)), record...)
 		return nil
 	})
@@ -28,9 +28,9 @@ func (r snapshot) get(p path) (value []byte, err error) {
 	return value, err
 }
 
-// view calls fn with a record, or returns badger.ErrKeyNotFound. fn must not keep its argument. Badger also reports an unreadable block as a
+// read calls fn with a record, or returns badger.ErrKeyNotFound. fn must not keep its argument. Badger also reports an unreadable block as a
 // missing key; view returns an error then.
-func (r snapshot) view(p path, fn func(record []byte) error) error {
+func (r view) read(p path, fn func(record []byte) error) error {
 	before := table.Unreadable()
 	err := table.Guard(func() error {
 		item, err := r.txn.Get(p)
@@ -43,7 +43,7 @@ func (r snapshot) view(p path, fn func(record []byte) error) error {
 }
 
 // number returns the number at a path, 0 without a record.
-func (r snapshot) number(p path) (int64, error) {
+func (r view) number(p path) (int64, error) {
 	value, err := r.get(p)
 	if err != nil {
 		return 0, err
@@ -52,19 +52,19 @@ func (r snapshot) number(p path) (int64, error) {
 }
 
 // index opens the index with a base.
-func (r snapshot) index(base path) (*rankset.Set, error) {
+func (r view) index(base path) (*rankset.Set, error) {
 	return rankset.Open(base, func(key []byte) ([]byte, error) { return r.get(key) })
 }
 
 // each calls fn with every path that begins with prefix, in ascending order, until fn returns false. fn must not keep
 // its arguments.
-func (r snapshot) each(prefix path, fn func(p path, value []byte) (bool, error)) error {
+func (r view) each(prefix path, fn func(p path, value []byte) (bool, error)) error {
 	return r.eachFrom(prefix, prefix, fn)
 }
 
 // eachFrom is each, but begins at the path from. It prefetches nothing: Badger does that in a goroutine of its own, where a panic ends the
 // process.
-func (r snapshot) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
+func (r view) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = prefix, false
 	before := table.Unreadable()
@@ -86,59 +86,34 @@ func (r snapshot) eachFrom(prefix, from path, fn func(p path, value []byte) (boo
 	return firstOf(err, table.ErrUnreadable(before))
 }
 
-// read runs fn on a snapshot with all answered transactions of an account. No transaction of the account is half
-// applied in the snapshot; transactions of other accounts may be. read returns errors of the database as
-// [core.ErrUnavailable], and errors of core unchanged.
-func (s *Store) read(account string, fn func(snapshot) error) error {
+// read runs fn on a view with all answered transactions. It returns errors of the database as [core.ErrUnavailable], and errors
+// of core unchanged.
+func (s *Store) read(fn func(view) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
-	return s.readEntered(account, fn)
+	return s.readEntered(fn)
 }
 
-func (s *Store) readEntered(account string, fn func(snapshot) error) error {
-	txn, err := s.begin(account)
+func (s *Store) readEntered(fn func(view) error) error {
+	return fault(s.inView(func(r view) error { return s.suspect(fn(r)) }))
+}
+
+// inView runs fn on a view that has no transaction half, and returns the error of fn.
+func (s *Store) inView(fn func(view) error) error {
+	if s.held != nil { // of a snapshot
+		return fn(view{s.held})
+	}
+	s.halfApplied.RLock()
+	err := s.inDoubt() // then a transaction may be half applied
+	txn := s.db.NewTransaction(false)
+	s.halfApplied.RUnlock()
+	defer txn.Discard()
 	if err != nil {
 		return err
 	}
-	defer txn.Discard()
-	return fault(fn(snapshot{txn}))
-}
-
-// begin takes a snapshot. It first waits until no transaction of several parts is being applied to the account.
-func (s *Store) begin(account string) (*badger.Txn, error) {
-	for {
-		s.applyingMu.RLock()
-		done, busy := s.applying[account]
-		if !busy {
-			txn := s.db.NewTransaction(false)
-			s.applyingMu.RUnlock()
-			return txn, nil
-		}
-		s.applyingMu.RUnlock()
-		if err := s.await(done); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// tryBegin takes a snapshot. It returns false while a transaction of several parts is being applied to the account.
-func (s *Store) tryBegin(account string) (txn *badger.Txn, ok bool) {
-	s.applyingMu.RLock()
-	defer s.applyingMu.RUnlock()
-	if _, busy := s.applying[account]; busy {
-		return nil, false
-	}
-	return s.db.NewTransaction(false), true
-}
-
-// beginAny takes a snapshot without waiting. It also returns the accounts whose transactions may be half applied in the
-// snapshot.
-func (s *Store) beginAny() (*badger.Txn, map[string]chan struct{}) {
-	s.applyingMu.RLock()
-	defer s.applyingMu.RUnlock()
-	return s.db.NewTransaction(false), maps.Clone(s.applying)
+	return fn(view{txn})
 }
 
 // fault turns an error into an error of core: errors of core stay, others become [core.ErrUnavailable].
@@ -167,7 +142,7 @@ func contradiction(p path, format string, args ...any) error {
 }
 
 // existing reads the record at a path that another record names. A missing one is damage.
-func (r snapshot) existing(p path) ([]byte, error) {
+func (r view) existing(p path) ([]byte, error) {
 	value, err := r.get(p)
 	if err == nil && value == nil {
 		err = absent(p)
@@ -176,11 +151,4 @@ func (r snapshot) existing(p path) ([]byte, error) {
 }
 
 // firstOf returns the first error that is not nil.
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func firstOf(errs ...error) error { return cmp.Or(errs...) }

@@ -12,7 +12,7 @@ import (
 // History implements [core.Store].
 func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p core.Page) (list []core.Entry, total int, err error) {
 	err = s.locked(func() error {
-		for _, e := range slices.Backward(s.histories[canonical(of)]) {
+		for _, e := range slices.Backward(s.usage(of).history) {
 			if !e.At.After(since) {
 				continue
 			}
@@ -30,7 +30,7 @@ func (s *Store) NewestEntries(_ context.Context, ids []core.CounterID) (newest [
 	newest = make([]time.Time, len(ids))
 	err = s.locked(func() error {
 		for i, id := range ids {
-			for _, e := range s.histories[id] {
+			for _, e := range s.usage(id).history {
 				if e.At.After(newest[i]) {
 					newest[i] = e.At
 				}
@@ -44,7 +44,7 @@ func (s *Store) NewestEntries(_ context.Context, ids []core.CounterID) (newest [
 // CountFrom implements [core.HistoryIndex].
 func (s *Store) CountFrom(_ context.Context, of core.CounterID, since, from time.Time) (n int, err error) {
 	err = s.locked(func() error {
-		for _, e := range slices.Backward(s.histories[canonical(of)]) {
+		for _, e := range slices.Backward(s.usage(of).history) {
 			if e.At.Before(from) || !e.At.After(since) {
 				break
 			}
@@ -64,25 +64,19 @@ func (s *Store) appendEntry(c *core.Consumption, reason core.Reason) {
 		*text = strings.Clone(*text) // it may be a part of a long body
 	}
 	e.At, e.Denied, e.Reason, e.Adjustment = normalTime(e.At), reason != "", reason, c.Adjustment
-	for _, of := range []core.CounterID{
-		{Account: c.Account, KeyID: c.KeyID},
-		{Account: c.Account, UserID: c.UserID},
-	} {
-		if of.KeyID == "" && of.UserID == 0 {
-			continue
-		}
-		s.addEntry(of, e)
+	if c.KeyID != "" {
+		s.usage(core.CounterID{Account: c.Account, KeyID: c.KeyID}).addEntry(e)
 	}
+	s.usage(core.CounterID{Account: c.Account, UserID: c.UserID}).addEntry(e)
 }
 
-// addEntry appends an entry to a history.
-func (s *Store) addEntry(of core.CounterID, e core.Entry) {
-	list := s.histories[of]
+// addEntry appends an entry to the history.
+func (u *usage) addEntry(e core.Entry) {
 	e.Late = 0
-	if n := len(list); n > 0 {
-		e.Late = max(0, list[n-1].LatestSoFar().Sub(e.At))
+	if n := len(u.history); n > 0 {
+		e.Late = max(0, u.history[n-1].LatestSoFar().Sub(e.At))
 	}
-	s.histories[of] = append(list, copyOfEntry(e))
+	u.history = append(u.history, copyOfEntry(e))
 }
 
 // copyOfEntry returns a deep copy.

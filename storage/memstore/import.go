@@ -23,13 +23,13 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, replace b
 		if err := s.checkCounterExists(id); err != nil {
 			return err
 		}
-		of := canonical(id)
+		u := s.usage(id)
 		if replace {
-			delete(s.histories, of)
+			u.history = nil
 		}
 		for _, e := range entries {
 			e.At = normalTime(e.At)
-			s.addEntry(of, e)
+			u.addEntry(e)
 		}
 		return nil
 	})
@@ -42,9 +42,8 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 			if err := s.checkCounterExists(id); err != nil {
 				return err
 			}
-			c := s.counter(canonical(id))
-			c.Set(&counters[i])
-			s.copyDayWindow(canonical(id))
+			s.usage(id).counter.Set(&counters[i])
+			s.copyDayWindow(id)
 		}
 		return nil
 	})
@@ -54,9 +53,9 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 func (s *Store) checkCounterExists(id core.CounterID) error {
 	r := s.of(id.Account)
 	switch {
-	case id.KeyID != "" && r.keys[id.KeyID] == nil:
+	case id.KeyID != "" && r.keys.rows[id.KeyID] == nil:
 		return core.ErrKeyNotFound
-	case id.KeyID == "" && r.users[id.UserID] == nil:
+	case id.KeyID == "" && r.users.rows[id.UserID] == nil:
 		return core.ErrUserNotFound
 	}
 	return nil

@@ -6,7 +6,6 @@ package memstore
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -19,39 +18,17 @@ type Store struct {
 	data
 }
 
-// data is the content of a Store. The resources that it points to are replaced, never changed.
+// data is the content of a Store.
 type data struct {
-	accounts     []*core.Account // in the order of creation
-	ownerKeys    []*core.OwnerKey
-	resources    map[string]*resources // by the ID of the account
-	counters     map[core.CounterID]*core.Counter
-	buckets      map[core.CounterID]core.Bucket
-	histories    map[core.CounterID][]core.Entry // oldest first
-	days         map[core.CounterID]*days
-	firstResults map[core.CounterID]firstResults // of keys
-	access       map[string]*core.Access         // by the ID of the account
-}
-
-// resources are the users, plans and keys of an account.
-type resources struct {
-	users map[int64]*core.User
-	plans map[string]*core.Plan
-	keys  map[string]*core.Key
-
-	lastUser, lastPlan, lastKey int64 // the largest ID and Seqs given so far
+	accounts  []*core.Account // in the order of creation
+	ownerKeys []*core.OwnerKey
+	resources map[string]*resources // by the ID of the account
+	usages    map[core.CounterID]*usage
 }
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{data: data{
-		resources:    map[string]*resources{},
-		counters:     map[core.CounterID]*core.Counter{},
-		buckets:      map[core.CounterID]core.Bucket{},
-		histories:    map[core.CounterID][]core.Entry{},
-		days:         map[core.CounterID]*days{},
-		firstResults: map[core.CounterID]firstResults{},
-		access:       map[string]*core.Access{},
-	}}
+	return &Store{data: data{resources: map[string]*resources{}, usages: map[core.CounterID]*usage{}}}
 }
 
 // Reopen closes the store and returns a new one with the same content, as after a restart of the
@@ -61,13 +38,10 @@ func (s *Store) Reopen() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	next := &Store{data: s.data}
-	next.counters, next.buckets = map[core.CounterID]*core.Counter{}, map[core.CounterID]core.Bucket{}
-	for id, c := range s.counters {
-		kept := c.Saved()
-		next.counters[id] = &kept
+	for _, u := range s.usages {
+		u.counter, u.bucket = u.counter.Saved(), core.Bucket{}
 	}
-	return next
+	return &Store{data: s.data}
 }
 
 // Close makes every method return [core.ErrUnavailable]. It may be called again.
@@ -92,35 +66,19 @@ func (s *Store) locked(fn func() error) error {
 // if fn returns nil.
 func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
 	return s.locked(func() error {
-		before := s.resources[account]
-		tx := &tx{account: account, missing: before == nil, before: before.orNone(), after: before.clone()}
+		before := s.of(account)
+		tx := &tx{account: account, missing: s.resources[account] == nil, before: before, after: before.clone()}
 		if err := fn(tx); err != nil {
 			return err
 		}
 		if !tx.missing {
 			s.resources[account] = tx.after
-			s.forget(tx.deleted)
+			for _, id := range tx.deleted {
+				delete(s.usages, id)
+			}
 		}
 		return nil
 	})
 }
-
-// orNone returns r, or empty resources if r is nil.
-func (r *resources) orNone() *resources {
-	if r == nil {
-		return &resources{}
-	}
-	return r
-}
-
-// clone returns a copy that shares the users, plans and keys.
-func (r *resources) clone() *resources {
-	c := *r.orNone()
-	c.users, c.plans, c.keys = maps.Clone(c.users), maps.Clone(c.plans), maps.Clone(c.keys)
-	return &c
-}
-
-// of returns the resources of an account, empty if it is missing.
-func (s *Store) of(account string) *resources { return s.resources[account].orNone() }
 
 var _ core.Store = (*Store)(nil)

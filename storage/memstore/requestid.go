@@ -7,37 +7,31 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// firstResults holds the results of the requests with a key, by request id. An entry is kept until
-// a new request with the same id replaces it, or the key is deleted.
-type firstResults map[string]firstResult
-
+// firstResult is the result of the first request with a request id. It is kept until a new request with the same id
+// replaces it, or the key is deleted.
 type firstResult struct {
 	at     time.Time // of the request
 	result core.ConsumeResult
 }
 
-// lookup returns the first result if c repeats a request.
-func (as firstResults) lookup(c *core.Consumption) (core.ConsumeResult, bool) {
-	a, ok := as[c.RequestID]
-	if c.RequestID == "" || !ok || !c.Repeats(a.at) {
+// firstResult returns the first result if c repeats a request.
+func (u *usage) firstResult(c *core.Consumption) (core.ConsumeResult, bool) {
+	first, ok := u.results[c.RequestID]
+	if !ok || !c.Repeats(first.at) {
 		return core.ConsumeResult{}, false
 	}
-	first := a.result
-	first.FirstTerms, first.Limits = new(*first.FirstTerms), slices.Clone(first.Limits)
-	return first, true
+	v := first.result
+	v.FirstTerms, v.Limits = new(*v.FirstTerms), slices.Clone(v.Limits)
+	return v, true
 }
 
-// rememberResult stores the result of a request under its id, for its key, or for its user if it has no key. Without an id it does
-// nothing.
-func (s *Store) rememberResult(key core.CounterID, c *core.Consumption, v core.ConsumeResult) {
+// rememberResult stores the result of a request under its id. Without an id it does nothing.
+func (u *usage) rememberResult(c *core.Consumption, v core.ConsumeResult) {
 	if c.RequestID == "" {
 		return
-	}
-	if s.firstResults[key] == nil {
-		s.firstResults[key] = firstResults{}
 	}
 	v.FirstTerms = new(c.Terms)
 	v.FirstTerms.Rate = nil
 	v.Limits = slices.Clone(v.Limits)
-	s.firstResults[key][c.RequestID] = firstResult{at: c.Entry.At, result: v}
+	u.results[c.RequestID] = firstResult{at: c.Entry.At, result: v}
 }

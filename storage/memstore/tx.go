@@ -11,13 +11,13 @@ type tx struct {
 }
 
 // User implements [core.Tx].
-func (t *tx) User(id int64) (*core.User, error) { return t.before.user(id) }
+func (t *tx) User(id int64) (*core.User, error) { return t.before.users.get(id) }
 
 // Plan implements [core.Tx].
-func (t *tx) Plan(id string) (*core.Plan, error) { return t.before.plan(id) }
+func (t *tx) Plan(id string) (*core.Plan, error) { return t.before.plans.get(id) }
 
 // Key implements [core.Tx].
-func (t *tx) Key(id string) (*core.Key, error) { return t.before.key(id) }
+func (t *tx) Key(id string) (*core.Key, error) { return t.before.keys.get(id) }
 
 // CountUsers implements [core.Tx].
 func (t *tx) CountUsers(f core.UserFilter) (int, error) { return len(t.before.matchingUsers(f)), nil }
@@ -27,23 +27,12 @@ func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return len(t.before.matc
 
 // Plans implements [core.Tx].
 func (t *tx) Plans(p core.Page) ([]*core.Plan, int, error) {
-	list, total := t.before.listPlans(p)
+	list, total := page(t.before.allPlans(), p)
 	return list, total, nil
-}
-
-// assign gives a new resource the number after last. It marks the number of another resource as used.
-func assign(last, number *int64) {
-	if *number == 0 {
-		*number = *last + 1
-	}
-	*last = max(*last, *number)
 }
 
 // PutUser implements [core.Tx].
 func (t *tx) PutUser(u *core.User) error {
-	if t.missing {
-		return core.ErrAccountNotFound
-	}
 	for _, f := range u.UniqueFilters() {
 		for _, other := range t.after.matchingUsers(f) {
 			if other.ID != u.ID {
@@ -51,65 +40,47 @@ func (t *tx) PutUser(u *core.User) error {
 			}
 		}
 	}
-	assign(&t.after.lastUser, &u.ID)
-	t.after.users[u.ID] = copyOf(u)
-	return nil
+	return put(t, t.after.users, u)
 }
 
 // PutPlan implements [core.Tx].
-func (t *tx) PutPlan(p *core.Plan) error {
-	if t.missing {
-		return core.ErrAccountNotFound
-	}
-	assign(&t.after.lastPlan, &p.Seq)
-	t.after.plans[p.ID] = copyOf(p)
-	return nil
-}
+func (t *tx) PutPlan(p *core.Plan) error { return put(t, t.after.plans, p) }
 
 // PutKey implements [core.Tx].
-func (t *tx) PutKey(k *core.Key) error {
+func (t *tx) PutKey(k *core.Key) error { return put(t, t.after.keys, k) }
+
+func put[K comparable, T any](t *tx, in *table[K, T], v *T) error {
 	if t.missing {
 		return core.ErrAccountNotFound
 	}
-	assign(&t.after.lastKey, &k.Seq)
-	t.after.keys[k.ID] = copyOf(k)
+	in.put(v)
 	return nil
 }
 
 // DeleteUser implements [core.Tx].
 func (t *tx) DeleteUser(id int64) error {
-	if t.after.users[id] == nil {
-		return core.ErrUserNotFound
+	if err := t.after.users.remove(id); err != nil {
+		return err
 	}
-	for _, k := range t.after.matchingKeys(core.KeyFilter{UserID: id}) {
-		t.dropKey(k.ID)
-	}
-	delete(t.after.users, id)
 	t.deleted = append(t.deleted, core.CounterID{Account: t.account, UserID: id})
+	for _, k := range t.after.matchingKeys(core.KeyFilter{UserID: id}) {
+		if err := t.DeleteKey(k.ID); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // DeletePlan implements [core.Tx].
-func (t *tx) DeletePlan(id string) error {
-	if t.after.plans[id] == nil {
-		return core.ErrPlanNotFound
-	}
-	delete(t.after.plans, id)
-	return nil
-}
+func (t *tx) DeletePlan(id string) error { return t.after.plans.remove(id) }
 
 // DeleteKey implements [core.Tx].
 func (t *tx) DeleteKey(id string) error {
-	if t.after.keys[id] == nil {
-		return core.ErrKeyNotFound
+	if err := t.after.keys.remove(id); err != nil {
+		return err
 	}
-	t.dropKey(id)
-	return nil
-}
-
-func (t *tx) dropKey(id string) {
-	delete(t.after.keys, id)
 	t.deleted = append(t.deleted, core.CounterID{Account: t.account, KeyID: id})
+	return nil
 }
 
 var _ core.Tx = (*tx)(nil)

@@ -7,41 +7,57 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
+// usage is what the store keeps of a key or user besides the resource.
+type usage struct {
+	counter core.Counter
+	bucket  core.Bucket
+	history []core.Entry // oldest first
+	days    days
+	results map[string]firstResult // by request id; of a key, or of requests without a key
+}
+
+// usage returns what the store keeps of a key, or of a user if the id names no key. It adds a missing one.
+func (s *Store) usage(id core.CounterID) *usage {
+	if id.KeyID != "" {
+		id.UserID = 0
+	}
+	if s.usages[id] == nil {
+		s.usages[id] = &usage{days: newDays(), results: map[string]firstResult{}}
+	}
+	return s.usages[id]
+}
+
 // Consume implements [core.Store]. It records a denied request in the history before it returns.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeResult, err error) {
 	err = s.locked(func() error {
 		if err := s.checkExists(c); err != nil {
 			return err
 		}
-		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
-		if c.KeyID == "" {
-			key.UserID = c.UserID
-		}
-		if first, ok := s.firstResults[key].lookup(c); ok {
+		of := s.usage(core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID})
+		if first, ok := of.firstResult(c); ok {
 			v = first
 			return nil
 		}
-		b := s.buckets[c.DecidingCounter()]
-		v = s.counter(c.DecidingCounter()).Consume(c, &b)
-		s.buckets[c.DecidingCounter()] = b
+		deciding := s.usage(c.DecidingCounter())
+		v = deciding.counter.Consume(c, &deciding.bucket)
 		if c.Adjustment != nil {
 			s.appendEntry(c, "")
-			s.rememberResult(key, c, v)
+			of.rememberResult(c, v)
 			return nil
 		}
 		if !c.Counts() {
 			return nil
 		}
 		if v.Allowed && c.Shared {
-			s.counter(key).Add(c.Charge())
+			of.counter.Add(c.Charge())
 		}
 		s.countDay(c, v.Allowed)
-		if !v.Allowed && !s.counter(key).Deny(c.Entry.At) {
+		if !v.Allowed && !of.counter.Deny(c.Entry.At) {
 			return nil
 		}
 		s.appendEntry(c, v.Reason)
 		if v.Allowed {
-			s.rememberResult(key, c, v)
+			of.rememberResult(c, v)
 		}
 		return nil
 	})
@@ -51,10 +67,10 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 // checkExists returns an error if the key or the user of a request does not exist.
 func (s *Store) checkExists(c *core.Consumption) error {
 	r := s.of(c.Account)
-	if c.KeyID != "" && r.keys[c.KeyID] == nil {
+	if c.KeyID != "" && r.keys.rows[c.KeyID] == nil {
 		return core.ErrKeyNotFound
 	}
-	if r.users[c.UserID] == nil {
+	if r.users.rows[c.UserID] == nil {
 		return core.ErrUserNotFound
 	}
 	return nil
@@ -65,23 +81,39 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 	err = s.locked(func() error {
 		list = make([]core.Counter, len(ids))
 		for i, id := range ids {
-			if c, ok := s.counters[canonical(id)]; ok {
-				list[i] = c.Clone()
-				list[i].LastUsedAt = normalTime(c.LastUsedAt)
-			}
+			list[i] = s.usage(id).counter.Clone()
+			list[i].LastUsedAt = normalTime(list[i].LastUsedAt)
 		}
 		return nil
 	})
 	return list, err
 }
 
+// View implements [core.Store].
+func (s *Store) View(ctx context.Context, account string, fn func(core.View) error) error {
+	return fn(view{s, ctx, account})
+}
+
+// view is a [core.View].
+type view struct {
+	s       *Store
+	ctx     context.Context
+	account string
+}
+
+func (v view) User(id int64) (*core.User, error)  { return v.s.User(v.ctx, v.account, id) }
+func (v view) Plan(id string) (*core.Plan, error) { return v.s.Plan(v.ctx, v.account, id) }
+func (v view) Key(id string) (*core.Key, error)   { return v.s.Key(v.ctx, v.account, id) }
+func (v view) Keys(f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	return v.s.Keys(v.ctx, v.account, f, p)
+}
+func (v view) Counters(ids []core.CounterID) ([]core.Counter, error) { return v.s.Counters(v.ctx, ids) }
+
 // PlanTotals implements [core.Store].
 func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	err = s.locked(func() error {
 		add := func(id core.CounterID, seq int64) {
-			if c, ok := s.counters[id]; ok {
-				d.Add(n, id, seq, c.Usage(core.MeterRequests, p, nil, at))
-			}
+			d.Add(n, id, seq, s.usage(id).counter.Usage(core.MeterRequests, p, nil, at))
 		}
 		r := s.of(account)
 		for _, k := range r.matchingKeys(core.KeyFilter{PlanID: &plan}) {
@@ -95,31 +127,5 @@ func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Perio
 	return d, err
 }
 
-// counter returns the counter with the id, and creates it if it is missing.
-func (s *Store) counter(id core.CounterID) *core.Counter {
-	c, ok := s.counters[id]
-	if !ok {
-		c = &core.Counter{}
-		s.counters[id] = c
-	}
-	return c
-}
-
-// canonical returns the id without the user if it names a key.
-func canonical(id core.CounterID) core.CounterID {
-	if id.KeyID != "" {
-		id.UserID = 0
-	}
-	return id
-}
-
-// forget deletes counters with their histories, days and request ids.
-func (s *Store) forget(ids []core.CounterID) {
-	for _, id := range ids {
-		delete(s.counters, id)
-		delete(s.buckets, id)
-		delete(s.histories, id)
-		delete(s.days, id)
-		delete(s.firstResults, id)
-	}
-}
+// normalTime returns a time as the store returns it: in UTC, without a monotonic reading.
+func normalTime(t time.Time) time.Time { return t.Round(0).UTC() }

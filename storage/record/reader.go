@@ -21,52 +21,36 @@ func (r *Reader) Fail() { r.rest = nil }
 // Ended reports whether the whole record was read.
 func (r *Reader) Ended() bool { return len(r.rest) == 0 }
 
+// Rest returns the bytes behind the last read, without a copy.
+func (r *Reader) Rest() []byte { return r.rest }
+
 // Uvarint reads a number written by [binary.AppendUvarint].
 func (r *Reader) Uvarint() uint64 {
 	n, size := binary.Uvarint(r.rest)
-	r.skip(size, size > 0)
+	r.skip(size)
 	return n
 }
 
 // Varint reads a number written by [binary.AppendVarint].
 func (r *Reader) Varint() int64 {
 	n, size := binary.Varint(r.rest)
-	r.skip(size, size > 0)
+	r.skip(size)
 	return n
 }
 
 // Uint reads a big-endian number of size bytes, at most 8.
 func (r *Reader) Uint(size int) (n uint64) {
-	fits := size <= len(r.rest)
-	if fits {
-		for _, b := range r.rest[:size] {
-			n = n<<8 | uint64(b)
-		}
+	for _, b := range r.Take(uint64(size)) {
+		n = n<<8 | uint64(b)
 	}
-	r.skip(size, fits)
 	return n
 }
 
 // Bytes reads n bytes.
-func (r *Reader) Bytes(n int) (s string) {
-	fits := n <= len(r.rest)
-	if fits {
-		s = string(r.rest[:n])
-	}
-	r.skip(n, fits)
-	return s
-}
+func (r *Reader) Bytes(n int) string { return string(r.Take(uint64(n))) }
 
 // Text reads a text written by [AppendText].
-func (r *Reader) Text() (s string) {
-	n := r.Uvarint()
-	fits := n <= uint64(len(r.rest))
-	if fits {
-		s = string(r.rest[:n])
-	}
-	r.skip(int(n), fits)
-	return s
-}
+func (r *Reader) Text() string { return string(r.Take(r.Uvarint())) }
 
 // Time reads a time written by [AppendTime].
 func (r *Reader) Time() time.Time {
@@ -74,12 +58,26 @@ func (r *Reader) Time() time.Time {
 	return time.Unix(seconds, int64(nanoseconds)).UTC()
 }
 
-func (r *Reader) skip(size int, ok bool) {
-	if !ok || r.rest == nil {
-		r.rest = nil
+// skip skips a varint of the size, at most 0 for none.
+func (r *Reader) skip(size int) {
+	if size <= 0 {
+		r.Fail()
 		return
 	}
 	r.rest = r.rest[size:]
+}
+
+// Take returns the next n bytes, nil if the record is shorter. They share the memory of the record.
+func (r *Reader) Take(n uint64) []byte {
+	if n > uint64(len(r.rest)) {
+		r.rest = nil
+	}
+	if r.rest == nil {
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
 }
 
 // AppendText appends a text and its length.

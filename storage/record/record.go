@@ -7,9 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
-
-	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // ErrDamaged means that a record cannot be decoded.
@@ -36,40 +35,29 @@ func Decode[T any](record []byte) (*T, error) {
 	return resource, nil
 }
 
-// InUTC converts every time of a resource to UTC. [Encode] keeps the zone of a time, because the
-// last hours of the year 9999 have no UTC form in JSON. A value of any other type does not change.
-func InUTC(resource any) {
-	utc := func(times ...*time.Time) {
-		for _, t := range times {
-			if t != nil {
-				*t = t.UTC()
+// InUTC converts every time of a resource, or of another struct, to UTC. [Encode] keeps the zone of a time, because the
+// last hours of the year 9999 have no UTC form in JSON.
+func InUTC(resource any) { inUTC(reflect.ValueOf(resource)) }
+
+func inUTC(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			inUTC(v.Elem())
+		}
+	case reflect.Slice:
+		for i := 0; i < v.Len() && v.Type().Elem().Kind() == reflect.Struct; i++ {
+			inUTC(v.Index(i))
+		}
+	case reflect.Struct:
+		if t, ok := v.Addr().Interface().(*time.Time); ok {
+			*t = t.UTC()
+			return
+		}
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				inUTC(v.Field(i))
 			}
-		}
-	}
-	switch r := resource.(type) {
-	case *core.Account:
-		utc(&r.CreatedAt)
-	case *core.OwnerKey:
-		utc(&r.CreatedAt, r.ExpiresAt, r.RevokedAt, r.LastUsedAt)
-	case *core.Access:
-		for i := range r.Links {
-			utc(&r.Links[i].ExpiresAt)
-		}
-		for i := range r.Sessions {
-			se := &r.Sessions[i]
-			utc(&se.CreatedAt, &se.SeenAt, &se.FormsAfter)
-			for j := range se.SpentForms {
-				utc(&se.SpentForms[j].At)
-			}
-		}
-	case *core.User:
-		utc(&r.CreatedAt, &r.UpdatedAt)
-	case *core.Plan:
-		utc(&r.CreatedAt, &r.UpdatedAt)
-	case *core.Key:
-		utc(&r.CreatedAt, &r.UpdatedAt, r.ExpiresAt)
-		for i := range r.Previous {
-			utc(&r.Previous[i].Until)
 		}
 	}
 }

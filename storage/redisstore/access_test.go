@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -118,7 +119,7 @@ func (r *accessTest) accepted(t *testing.T) {
 // answers reports whether all slots are readable, which needs a connection to each master.
 func (r *accessTest) answers(t *testing.T) bool {
 	for i := range 64 {
-		if _, err := r.s.KeyByDigest(t.Context(), core.DigestOf(strconv.Itoa(i))); errors.Is(err, core.ErrUnavailable) {
+		if _, err := r.s.KeyByDigest(t.Context(), secrets.DigestOf(strconv.Itoa(i))); errors.Is(err, core.ErrUnavailable) {
 			return false
 		}
 	}
@@ -223,8 +224,7 @@ func TestSetCertificates(t *testing.T) {
 	access := redisstore.Access{TLS: &tls.Config{RootCAs: authorities(t, server.CAFile())}}
 	r := newAccessTest(t, redisstore.Options{Addresses: []string{server.TLSAddr()}, TLS: access.TLS}, server)
 
-	server.Do(t, "CONFIG", "SET", "tls-cert-file", filepath.Join(other.Dir(), "cert.pem"),
-		"tls-key-file", filepath.Join(other.Dir(), "key.pem"))
+	server.Do(t, "CONFIG", "SET", "tls-cert-file", other.CAFile(), "tls-key-file", other.CAFile())
 	r.consume(t)
 	r.refused(t, "certificate signed by unknown authority")
 	access.TLS = &tls.Config{RootCAs: authorities(t, other.CAFile())}

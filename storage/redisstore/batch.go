@@ -2,9 +2,9 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,8 +24,6 @@ type batch struct {
 // headerArgs is the number of arguments before the commands: expected version, next version, and whether
 // the batch fails when memory is full.
 const headerArgs = 3
-
-func newBatch(slot keySlot) *batch { return newBatchOf(slot.key("version")) }
 
 // newBatchOf returns a batch that depends on a version key. The slot of the key is the slot of the batch.
 func newBatchOf(version string) *batch {
@@ -52,12 +50,8 @@ func (b *batch) add(command, key string, args ...string) {
 
 // addMany adds a variadic command. It splits args into chunks of maxArgs.
 func (b *batch) addMany(command, key string, args []string) {
-	for len(args) > maxArgs {
-		b.add(command, key, args[:maxArgs]...)
-		args = args[maxArgs:]
-	}
-	if len(args) > 0 {
-		b.add(command, key, args...)
+	for some := range slices.Chunk(args, maxArgs) {
+		b.add(command, key, some...)
 	}
 }
 
@@ -79,9 +73,7 @@ const timePerPart = 5 * time.Microsecond
 
 // readBatch runs commands that only read. It returns the version of the slot and the answers.
 func (s *Store) readBatch(ctx context.Context, b *batch) (version string, answers []rueidis.RedisMessage, err error) {
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	all, err := batchScript.read(ctx, s, b.keys, b.args).ToArray()
+	all, err := batchScript.run(ctx, s.reads, b.keys, b.args).ToArray()
 	if err != nil {
 		return "", nil, unavailable(err)
 	}
@@ -91,55 +83,29 @@ func (s *Store) readBatch(ctx context.Context, b *batch) (version string, answer
 	return version, all[1:], nil
 }
 
-// commit runs commands that write if the slot still has the version. It reports whether they ran.
-func (s *Store) commit(ctx context.Context, b *batch, version string) (done bool, err error) {
+// commit runs commands that write if the slot still has the version. Otherwise it returns errStale.
+func (s *Store) commit(ctx context.Context, b *batch, version string) error {
 	// The next version is random. A counter would repeat versions after a failover that loses writes.
 	b.args[0], b.args[1] = version, strconv.FormatUint(rand.Uint64(), 36)
 	if b.addsData {
 		b.args[2] = "grows"
 	}
-	long := time.Duration(len(b.keys)+len(b.args)) * timePerPart
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+long)
-	defer cancel()
-	all, err := batchScript.write(ctx, s, b.keys, b.args).ToArray()
-	if err != nil {
-		return false, unavailable(err)
+	long := s.forLonger(time.Duration(len(b.keys)+len(b.args)) * timePerPart)
+	all, err := batchScript.run(ctx, long, b.keys, b.args).ToArray()
+	if err == nil && len(all) != 2 {
+		return errStale
 	}
-	return len(all) == 2, nil
+	return unavailable(err)
 }
 
 // text returns a string answer, and false for nil.
 func text(m rueidis.RedisMessage) (string, bool) {
-	if m.IsNil() {
-		return "", false
-	}
 	s, err := m.ToString()
 	return s, err == nil
 }
 
 // number returns an answer as an integer, and 0 for nil.
 func number(m rueidis.RedisMessage) int64 {
-	if m.IsNil() {
-		return 0
-	}
 	n, _ := m.AsInt64()
 	return n
 }
-
-// retryStale calls try until done, an error, or maxRetryTime. try returns false when another process has
-// changed the slot.
-func (s *Store) retryStale(try func() (done bool, err error)) error {
-	for begun, n := time.Now(), 0; ; n++ {
-		done, err := try()
-		if done || err != nil {
-			return err
-		}
-		if time.Since(begun) > maxRetryTime {
-			return core.Unavailable(errors.New("redis: too many concurrent changes to the account"))
-		}
-		time.Sleep(backoff(n))
-	}
-}
-
-// maxRetryTime bounds the retries of a transaction.
-const maxRetryTime = 5 * time.Second

@@ -8,27 +8,102 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
-	"golang.org/x/sync/singleflight"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// do sends a command and waits for the answer until ctx ends.
-func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	n := s.nodes.ofSlot(cmd.Slot())
-	if err := n.enter(ctx); err != nil {
+// calls is a client for commands on keys of one slot. It sends no call to a master that is away, after Redis has lost data, or after
+// [Store.Close].
+type calls struct {
+	rueidis.Client
+	s       *Store
+	longer  time.Duration // added to the timeout of the store
+	writes  bool          // wait for replicas if the settings say so
+	current atomic.Pointer[deadline]
+}
+
+// deadline is the context of the calls that start until sharedUntil.
+type deadline struct {
+	context.Context
+	timeout     time.Duration
+	sharedUntil time.Time
+}
+
+// deadlineShare is the fraction of the timeout, 1/20, for which calls share a deadline.
+const deadlineShare = 20
+
+// context returns the context of a call that starts now. Calls share it for a short time: one context for each decision takes 5
+// allocations and 384 bytes more. It ends with no caller: the deadline of a caller says nothing about the server, and a decision that
+// was sent is completed.
+func (c *calls) context(timeout time.Duration) context.Context {
+	now := time.Now()
+	if d := c.current.Load(); d != nil && d.timeout == timeout && now.Before(d.sharedUntil) {
+		return d
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	context.AfterFunc(ctx, cancel)
+	d := &deadline{ctx, timeout, now.Add(timeout / deadlineShare)}
+	c.current.Store(d)
+	return d
+}
+
+// Do sends a command and waits for the answer until the timeout.
+func (c *calls) Do(_ context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
+	s, wait, timeout := c.s, c.s.wait.Load(), c.s.o.Timeout+c.longer
+	if err := s.begin(); err != nil {
+		return rueidis.NewErrorResult(err)
+	}
+	defer s.end()
+	waits := c.writes && wait.Replicas > 0
+	if waits {
+		timeout += wait.Timeout
+	}
+	ctx, m := c.context(timeout), s.masters.ofSlot(cmd.Slot())
+	if err := m.enter(ctx, waits); err != nil {
 		return rueidis.NewErrorResult(err)
 	}
 	began := time.Now()
-	r := s.client.Do(ctx, cmd)
+	var confirmed rueidis.RedisResult
+	if waits {
+		r, confirmed = s.sendWithWait(ctx, cmd, wait)
+	} else {
+		r = s.client.Do(ctx, cmd)
+	}
 	s.observe(began, r.NonRedisError())
-	n.leave(r.NonRedisError())
-	s.noteReply(r.Error())
+	m.leave(r.NonRedisError(), waits)
+	if s.noteReply(r.Error()); !waits || r.Error() != nil {
+		return r
+	}
+	s.noteReply(confirmed.Error())
+	if has, err := confirmed.AsInt64(); err != nil {
+		return rueidis.NewErrorResult(fmt.Errorf("waiting for %d replicas: %w", wait.Replicas, err))
+	} else if has < int64(wait.Replicas) {
+		return rueidis.NewErrorResult(fmt.Errorf("%d of %d replicas confirmed the write within %v", has, wait.Replicas, wait.Timeout))
+	}
 	return r
+}
+
+// DoMulti sends commands that only read, each to its master.
+func (c *calls) DoMulti(_ context.Context, cmds ...rueidis.Completed) []rueidis.RedisResult {
+	if err := c.s.begin(); err != nil {
+		return []rueidis.RedisResult{rueidis.NewErrorResult(err)}
+	}
+	defer c.s.end()
+	for _, cmd := range cmds {
+		if why := c.s.masters.ofSlot(cmd.Slot()).away.Load(); why != nil {
+			return []rueidis.RedisResult{rueidis.NewErrorResult(*why)}
+		}
+	}
+	began := time.Now()
+	results := c.s.client.DoMulti(c.context(c.s.o.Timeout), cmds...)
+	c.s.observe(began, results[0].NonRedisError())
+	return results
 }
 
 // observe reports a call to Redis. fault is the error of a call without an answer.
@@ -38,79 +113,55 @@ func (s *Store) observe(began time.Time, fault error) {
 	}
 }
 
+// forLonger returns a client for writes whose timeout is longer.
+func (s *Store) forLonger(d time.Duration) *calls {
+	return &calls{Client: s.client, s: s, longer: d, writes: true}
+}
+
+// do sends a command that need not wait for replicas.
+func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	return s.reads.Do(ctx, cmd)
+}
+
 // maxParallel is the maximum number of parallel calls for one call of the store.
 const maxParallel = 64
 
-// doWrite is do for a write: it waits for replicas if the settings say so.
-func (s *Store) doWrite(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	if s.settings.Load().wait.Replicas == 0 {
-		return s.do(ctx, cmd)
+// parallel calls fn n times in parallel, and returns the first error.
+func parallel(n int, fn func(i int) error) error {
+	var g errgroup.Group
+	g.SetLimit(maxParallel)
+	for i := range n {
+		g.Go(func() error { return fn(i) })
 	}
-	return s.doAndWaitReplicas(ctx, cmd)
+	return g.Wait()
 }
 
-// maxRedirects is how often doAndWaitReplicas follows a MOVED redirect. A redirected command has not run.
+// maxRedirects is how often sendWithWait follows a MOVED redirect. A redirected command has not run.
 const maxRedirects = 5
 
-// doAndWaitReplicas sends a write followed by WAIT on the same connection.
-func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
-	w := s.settings.Load().wait
-	n := s.nodes.ofSlot(cmd.Slot())
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+w.Timeout)
-	defer cancel()
-	if err := n.enterWaiting(ctx); err != nil {
-		return rueidis.NewErrorResult(err)
-	}
-	var wait rueidis.RedisResult
-	cmd = cmd.Pin()
-	began := time.Now()
-	for range maxRedirects {
-		r, wait = s.sendWithWait(ctx, cmd, w)
-		if err, ok := rueidis.IsRedisErr(r.Error()); ok {
-			if _, moved := err.IsMoved(); moved && sleep(ctx, 20*time.Millisecond) {
-				continue
-			}
-		}
-		break
-	}
-	s.observe(began, r.NonRedisError())
-	n.leaveWaiting(r.NonRedisError())
-	if s.noteReply(r.Error()); r.Error() != nil {
-		return r
-	}
-	s.noteReply(wait.Error())
-	if has, err := wait.AsInt64(); err != nil {
-		return rueidis.NewErrorResult(fmt.Errorf("waiting for %d replicas: %w", w.Replicas, err))
-	} else if has < int64(w.Replicas) {
-		return rueidis.NewErrorResult(fmt.Errorf("%d of %d replicas confirmed the write within %v", has, w.Replicas, w.Timeout))
-	}
-	return r
-}
-
-// sendWithWait sends a command and WAIT on a dedicated connection.
-func (s *Store) sendWithWait(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
+// sendWithWait sends a command followed by WAIT on a dedicated connection.
+func (s *Store) sendWithWait(ctx context.Context, cmd rueidis.Completed, w *Wait) (r, wait rueidis.RedisResult) {
 	client, err := s.replicaConns.get(&s.o)
 	if err != nil {
 		return rueidis.NewErrorResult(err), rueidis.NewErrorResult(err)
 	}
-	_ = client.Dedicated(func(c rueidis.DedicatedClient) error {
-		rs := c.DoMulti(ctx, cmd, c.B().Wait().Numreplicas(int64(w.Replicas)).Timeout(w.Timeout.Milliseconds()).Build())
-		r, wait = rs[0], rs[1]
-		return nil
-	})
-	return r, wait
-}
-
-// sleep waits for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+	cmd = cmd.Pin()
+	for range maxRedirects {
+		_ = client.Dedicated(func(c rueidis.DedicatedClient) error {
+			rs := c.DoMulti(ctx, cmd, c.B().Wait().Numreplicas(int64(w.Replicas)).Timeout(w.Timeout.Milliseconds()).Build())
+			r, wait = rs[0], rs[1]
+			return nil
+		})
+		reply, isReply := rueidis.IsRedisErr(r.Error())
+		if !isReply {
+			break
+		}
+		if _, moved := reply.IsMoved(); !moved {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
+	return r, wait
 }
 
 // unavailable wraps an error of a call as [core.ErrUnavailable]. It returns nil for nil and for a nil
@@ -119,52 +170,19 @@ func unavailable(err error) error {
 	switch {
 	case err == nil, rueidis.IsRedisNil(err):
 		return nil
+	case errors.Is(err, core.ErrUnavailable): // of begin
+		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return core.Unavailable(fmt.Errorf("no answer from redis in time: %w", err))
 	}
 	return core.Unavailable(fmt.Errorf("redis: %w", err))
 }
 
-// deadlines hands out contexts with a deadline. Calls that start within timeout/deadlineShare share a
-// context, so that a decision needs no timer.
-type deadlines struct {
-	timeout time.Duration
-	current atomic.Pointer[deadline]
-}
-
-type deadline struct {
-	context.Context
-	sharedUntil time.Time // calls that start before use this context
-}
-
-// deadlineShare is the fraction of the timeout, 1/20, for which calls share a deadline.
-const deadlineShare = 20
-
-// next returns the context of a call that starts now. It ignores the context of the caller: a decision
-// that was sent is completed.
-func (d *deadlines) next() context.Context {
-	now := time.Now()
-	if c := d.current.Load(); c != nil && now.Before(c.sharedUntil) {
-		return c
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), now.Add(d.timeout))
-	context.AfterFunc(ctx, cancel)
-	c := &deadline{ctx, now.Add(d.timeout / deadlineShare)}
-	d.current.Store(c)
-	return c
-}
-
-// withTimeout bounds a call by the timeout of the store. It drops the deadline of the caller, which says
-// nothing about the server.
-func (s *Store) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout)
-}
-
 // replicaConns holds the client for calls that wait for replicas. Each such call has its own connection,
 // because WAIT blocks all later commands on a connection. The first such call creates the client.
 type replicaConns struct {
-	client atomic.Pointer[rueidis.Client]
-	opens  singleflight.Group
+	mu     sync.Mutex
+	client rueidis.Client
 }
 
 // Limits of replicaConns. Each connection is small, as it carries one call at a time.
@@ -175,60 +193,28 @@ const (
 	replicaConnIdle   = time.Minute // unused connections are closed after this time
 )
 
-func (o *Options) replicaConnOption() rueidis.ClientOption {
-	c := o.clientOption()
-	c.RingScaleEachConn = replicaConnRing
-	c.PipelineMultiplex = -1
-	c.ReadBufferEachConn, c.WriteBufferEachConn = replicaConnBuffer, replicaConnBuffer
-	c.BlockingPoolSize, c.BlockingPoolCleanup = maxReplicaConns, replicaConnIdle
-	return c
-}
-
 // get returns the client, and creates it on the first call.
 func (w *replicaConns) get(o *Options) (rueidis.Client, error) {
-	if c := w.client.Load(); c != nil {
-		return *c, nil
-	}
-	c, err, _ := w.opens.Do("", func() (any, error) {
-		if c := w.client.Load(); c != nil {
-			return *c, nil
-		}
-		c, err := rueidis.NewClient(o.replicaConnOption())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.client == nil {
+		c := o.clientOption()
+		c.RingScaleEachConn = replicaConnRing
+		c.ReadBufferEachConn, c.WriteBufferEachConn = replicaConnBuffer, replicaConnBuffer
+		c.BlockingPoolSize, c.BlockingPoolCleanup = maxReplicaConns, replicaConnIdle
+		client, err := rueidis.NewClient(c)
 		if err != nil {
 			return nil, err
 		}
-		w.client.Store(&c)
-		return c, nil
-	})
-	if err != nil {
-		return nil, err
+		w.client = client
 	}
-	return c.(rueidis.Client), nil
+	return w.client, nil
 }
 
 func (w *replicaConns) close() {
-	if c := w.client.Load(); c != nil {
-		(*c).Close()
+	if w.client != nil {
+		w.client.Close()
 	}
-}
-
-// enterWaiting is enter for a call that waits for replicas.
-func (n *node) enterWaiting(ctx context.Context) error {
-	if err := n.enter(ctx); err != nil {
-		return err
-	}
-	select {
-	case n.waits <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		n.leave(nil)
-		return fmt.Errorf("redis at %s: too many calls wait for replicas: %w", n.address, ctx.Err())
-	}
-}
-
-func (n *node) leaveWaiting(fault error) {
-	<-n.waits
-	n.leave(fault)
 }
 
 // script is a Lua script. The server runs it by its SHA-1.
@@ -248,6 +234,30 @@ func newScript(files ...string) *script {
 	return &script{text.String(), hex.EncodeToString(sum[:])}
 }
 
+// run runs the script, and sends its text if the server does not have it.
+func (c *script) run(ctx context.Context, client rueidis.Client, keys, args []string) rueidis.RedisResult {
+	r := client.Do(ctx, c.command(client.B(), true, keys, args))
+	if notLoaded(r) {
+		return client.Do(ctx, c.command(client.B(), false, keys, args))
+	}
+	return r
+}
+
+// command runs the script by its SHA-1 or, unless it is loaded, by its text.
+func (c *script) command(b rueidis.Builder, loaded bool, keys, args []string) rueidis.Completed {
+	if loaded {
+		return b.Evalsha().Sha1(c.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	}
+	return b.Eval().Script(c.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+// notLoaded reports whether the server does not have the script: it is new, was flushed, or was not on the
+// promoted replica.
+func notLoaded(r rueidis.RedisResult) bool {
+	err, ok := rueidis.IsRedisErr(r.Error())
+	return ok && err.IsNoScript()
+}
+
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 
@@ -259,60 +269,12 @@ var (
 	createCountersScript = newScript("create_counters")
 	setCounterScript     = newScript("shared", "day_counts", "set_counter")
 	deleteCounterScript  = newScript("delete_counter")
-	moveBeginScript      = newScript("tombstone", "move_begin")
-	moveCopyScript       = newScript("tombstone", "move_copy")
-	moveEndScript        = newScript("tombstone", "move_end")
+	moveBeginScript      = newScript("shared", "tombstone", "move_begin")
+	moveCopyScript       = newScript("shared", "tombstone", "move_copy")
+	moveEndScript        = newScript("shared", "tombstone", "move_end")
 	readDaysScript       = newScript("read_days")
 	setDaysScript        = newScript("set_days")
 	claimDigestScript    = newScript("claim_digest")
 	releaseDigestScript  = newScript("release_digest")
 	markScript           = newScript("mark")
 )
-
-// read runs a script that writes nothing.
-func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
-	r := s.do(ctx, c.bySHA(s, keys, args))
-	if notLoaded(r) {
-		return s.do(ctx, c.byText(s, keys, args))
-	}
-	return r
-}
-
-// readEach runs a script that writes nothing in parallel, once for each element of keys and args.
-func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) []rueidis.RedisResult {
-	cmds := make([]rueidis.Completed, len(keys))
-	for i := range keys {
-		cmds[i] = c.bySHA(s, keys[i], args[i])
-	}
-	results := s.doMany(ctx, cmds)
-	for i, r := range results {
-		if notLoaded(r) {
-			results[i] = c.read(ctx, s, keys[i], args[i])
-		}
-	}
-	return results
-}
-
-// write runs a script that writes, and waits for replicas if the settings say so.
-func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
-	r := s.doWrite(ctx, c.bySHA(s, keys, args))
-	if notLoaded(r) {
-		return s.doWrite(ctx, c.byText(s, keys, args))
-	}
-	return r
-}
-
-// notLoaded reports whether the server does not have the script: it is new, was flushed, or was not on the
-// promoted replica. The caller then sends the text.
-func notLoaded(r rueidis.RedisResult) bool {
-	err, ok := rueidis.IsRedisErr(r.Error())
-	return ok && err.IsNoScript()
-}
-
-func (c *script) bySHA(s *Store, keys, args []string) rueidis.Completed {
-	return s.client.B().Evalsha().Sha1(c.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-}
-
-func (c *script) byText(s *Store, keys, args []string) rueidis.Completed {
-	return s.client.B().Eval().Script(c.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-}

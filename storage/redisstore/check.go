@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ var minVersion = [2]int{6, 2}
 // check returns an error if the servers are not usable. It logs settings that risk the loss of counts.
 func (s *Store) check(ctx context.Context) error {
 	for address, n := range s.client.Nodes() {
-		calls, cancel := s.withTimeout(ctx)
+		calls, cancel := context.WithTimeout(ctx, s.o.Timeout)
 		info, err := n.Do(calls, n.B().Info().Build()).ToString()
 		cancel()
 		if err != nil {
@@ -37,35 +38,8 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.checkFormat(ctx); err != nil {
 		return err
 	}
-	if _, _, err := s.readBatch(ctx, newBatch(s.o.registry())); err != nil { // tests EVALSHA with an empty batch
-		return err
-	}
-	return s.checkWatch(ctx)
-}
-
-// checkWatch returns an error if no reachable master supports client tracking. Without tracking the store
-// would report every master as away.
-func (s *Store) checkWatch(ctx context.Context) error {
-	masters, err := s.topology(ctx)
-	if err != nil {
-		return err
-	}
-	w := &watch{s: s}
-	for _, n := range masters {
-		m := &master{w: w, node: n}
-		err := m.ping(ctx)
-		if m.client != nil {
-			m.client.Close()
-		}
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, rueidis.ErrNoCache) {
-			why, _, _ := strings.Cut(err.Error(), "\n")
-			return fmt.Errorf("CLIENT TRACKING (RESP3): %s", why)
-		}
-	}
-	return nil
+	_, _, err := s.readBatch(ctx, newBatchOf(s.o.registry().key("version"))) // tests EVALSHA with an empty batch
+	return err
 }
 
 // infoOf parses the answer of INFO.
@@ -118,7 +92,7 @@ func (w *warningLog) logWhile(holds bool, log *slog.Logger, address string, now 
 // warn logs each setting of a server that risks the loss of counts. It returns the number of such
 // settings.
 func (s *Store) warn(address string, info map[string]string, now time.Time) (hold int) {
-	policy, wait, master := info["maxmemory_policy"], s.settings.Load().wait.Replicas, info["role"] == "master"
+	policy, wait, master := info["maxmemory_policy"], s.wait.Load().Replicas, info["role"] == "master"
 	replicas, err := strconv.Atoi(info["connected_slaves"])
 	for _, w := range []struct {
 		holds bool
@@ -141,21 +115,14 @@ func (s *Store) warn(address string, info map[string]string, now time.Time) (hol
 }
 
 func tooOld(version string) bool {
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	a, err := strconv.Atoi(major)
-	if err != nil {
-		return false // not a numeric version
-	}
-	b, _ := strconv.Atoi(minor)
-	return a < minVersion[0] || a == minVersion[0] && b < minVersion[1]
+	var v [2]int
+	n, _ := fmt.Sscanf(version, "%d.%d", &v[0], &v[1])
+	return n > 0 && slices.Compare(v[:], minVersion[:]) < 0 // n is 0 for a text that is no version
 }
 
 // checkFormat returns an error if the stored data has another format. It writes the format only into an
 // empty store, so that a store with full memory can be opened.
 func (s *Store) checkFormat(ctx context.Context) error {
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
 	have, err := s.storedFormat(ctx)
 	if rueidis.IsRedisNil(err) {
 		set := s.client.B().Set().Key(s.o.registry().key("format")).Value(format).Nx().Build()
@@ -172,12 +139,8 @@ func (s *Store) checkFormat(ctx context.Context) error {
 
 // formatError is the error for data of another format.
 func (s *Store) formatError(have string) error {
-	if !strings.HasPrefix(have, "v") {
-		return fmt.Errorf("the data under %s was written by a build before the first release: its format is %q, this version supports %q; choose another prefix or database",
-			s.o.Prefix, have, format)
-	}
-	return fmt.Errorf("the data under %s was written by a later version of Limitkeeper: its format is %q, this version supports %q; run the later version",
-		s.o.Prefix, have, format)
+	return fmt.Errorf("the data under %s has the format %q, this version of Limitkeeper supports %q: "+
+		"run the version that wrote the data, or choose another prefix or database", s.o.Prefix, have, format)
 }
 
 // noteFormat makes the store refuse every call while the data has another format: a node of a later version has upgraded the

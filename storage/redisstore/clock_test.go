@@ -6,6 +6,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/clocktest"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -22,7 +23,7 @@ func TestNodeWithWrongClock(t *testing.T) {
 		}
 	}
 	type node struct {
-		*core.Service
+		*service.Service
 		clock   *core.Clock
 		machine *clocktest.Clock
 	}
@@ -30,7 +31,7 @@ func TestNodeWithWrongClock(t *testing.T) {
 		machine := clocktest.New(time.Now().Add(ahead))
 		clock := core.NewClock(machine.Read, nil)
 		store := openFaulty(t, redisstore.Options{Addresses: []string{server.Addr()}, Clock: clock})
-		return node{core.NewService(store, core.Config{Clock: clock.Now}), clock, machine}
+		return node{service.New(store, service.Config{Clock: clock.Now}), clock, machine}
 	}
 	right := start(0)
 	a, _, _, err := right.CreateAccount(ctx, "account")
@@ -44,7 +45,7 @@ func TestNodeWithWrongClock(t *testing.T) {
 	must(err)
 	count := func(what string, n node, cost, used int64, end int) {
 		t.Helper()
-		d, err := n.Validate(ctx, account, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: cost})
+		d, err := n.Validate(ctx, account, service.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: cost})
 		if err != nil || d.Usage.Used != used || d.Usage.Window.End.Year() != end {
 			t.Errorf("%s: got %d used until %s (%v), want %d until %d", what, d.Usage.Used, d.Usage.Window.End, err, used, end)
 		}

@@ -1,11 +1,8 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/redis/rueidis"
 
@@ -13,50 +10,19 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Numbers of a day, as in scripts/day_counts.lua.
-const (
-	dayAllowed = iota
-	dayDenied
-	daySharedAllowed
-	daySharedDenied
-)
-
 // dayField is a field of the hash of counters that holds one number of the latest day.
 type dayField struct {
 	name   string
-	number int
+	number int // as in scripts/day_counts.lua
 }
 
 // dayFields returns the day fields of a user or key. The first is the counter itself, which holds the
 // allowed requests of its day.
 func dayFields(field string) []dayField {
 	if field == userField {
-		return []dayField{{field, daySharedAllowed}, {"a", dayAllowed}, {"d", dayDenied}, {"s", daySharedDenied}}
+		return []dayField{{field, record.DaySharedAllowed}, {"a" + field, record.DayAllowed}, {"d" + field, record.DayDenied}, {"s" + field, record.DaySharedDenied}}
 	}
-	return []dayField{{field, dayAllowed}, {"d" + field, dayDenied}}
-}
-
-// dayNumber returns a pointer to a number of a day.
-func dayNumber(d *core.CounterDay, number int) *int64 {
-	switch number {
-	case dayAllowed:
-		return &d.Allowed
-	case dayDenied:
-		return &d.Denied
-	case daySharedAllowed:
-		return &d.Shared.Allowed
-	}
-	return &d.Shared.Denied
-}
-
-// dayMap maps dates to the days of a user or key.
-type dayMap map[core.Date]*core.CounterDay
-
-func (d dayMap) set(number int, date core.Date, used int64) {
-	if d[date] == nil {
-		d[date] = &core.CounterDay{Date: date}
-	}
-	*dayNumber(d[date], number) = used
+	return []dayField{{field, record.DayAllowed}, {"d" + field, record.DayDenied}}
 }
 
 // Each number of a past day has a head of 4 bytes: the date, then numberBits for which number it is, then
@@ -66,16 +32,16 @@ const (
 	sizeBits   = 3
 )
 
-// addPast decodes past days.
-func (d dayMap) addPast(over string) error {
-	for r := record.NewReader([]byte(over)); !r.Ended(); {
+// addPast decodes past days, and adds them.
+func addPast(days record.Days, past string) error {
+	for r := record.NewReader([]byte(past)); !r.Ended(); {
 		head := r.Uint(4)
 		used := r.Uint(int(head % (1 << sizeBits)))
 		if r.Failed() {
 			return record.ErrDamaged
 		}
 		head >>= sizeBits
-		d.set(int(head%(1<<numberBits)), core.Date(head>>numberBits), int64(used))
+		*days.Number(core.Date(head>>numberBits), int(head%(1<<numberBits))) = int64(used)
 	}
 	return nil
 }
@@ -93,13 +59,6 @@ func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
 }
 
-// addCurrent adds the number of a latest day. It replaces an earlier value for that day.
-func (d dayMap) addCurrent(number int, t core.WindowUsage) {
-	if t != (core.WindowUsage{}) {
-		d.set(number, t.Date(), t.Used)
-	}
-}
-
 func decodeDayCount(b string) (t core.WindowUsage, err error) {
 	r := record.NewReader([]byte(b))
 	t.Start, t.Used = int64(r.Uint(3))*day, int64(r.Uint(7))
@@ -115,169 +74,91 @@ func encodeDayCount(t core.WindowUsage) string {
 
 // Days implements [core.Store].
 func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
-	if err := s.begin(); err != nil {
-		return nil, err
-	}
-	defer s.end()
-	list := core.NewDays(first, last)
-	add := func(date core.Date, t core.Traffic) {
-		if first <= date && date <= last {
-			sum := &list[date-first].Traffic
-			*sum = sum.Plus(t)
-		}
-	}
-	whole := func(d *core.CounterDay) { add(d.Date, d.Traffic) }
-	shared := func(d *core.CounterDay) { add(d.Date, d.Shared) }
-	read := s.readDays
+	only := allDays
 	if first == last {
-		read = func(ctx context.Context, locs []location) ([]counterDays, []int, error) {
-			return s.readDay(ctx, locs, first)
-		}
+		only = first
 	}
-	var err error
-	n := s.o.account(of.Account)
-	switch {
-	case of.KeyID != "" || of.UserID != 0:
-		err = s.eachDay(ctx, []core.CounterID{{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}}, read, whole)
-	case of.PlanID != "":
-		if err = s.eachDayInIndex(ctx, n.keys(core.KeyFilter{PlanID: &of.PlanID}), keyCounterID(of.Account), read, whole); err == nil {
-			err = s.eachDayInIndex(ctx, n.users(core.UserFilter{PlanID: of.PlanID}), userCounterID(of.Account), read, shared)
-		}
-	default:
-		err = s.eachDayInIndex(ctx, n.users(core.UserFilter{}), userCounterID(of.Account), read, whole)
+	list := core.NewDays(first, last)
+	read := func(ctx context.Context, ids []core.CounterID) ([]counterDays, error) {
+		return s.daysOf(ctx, ids, only)
 	}
+	err := scan(ctx, s, of, read, func(id core.CounterID, c counterDays) {
+		for date, d := range c.days {
+			if date < first || date > last {
+				continue
+			}
+			t := d.Traffic
+			if of.PlanID != "" && id.KeyID == "" { // a user of the plan
+				t = d.Shared
+			}
+			list[date-first].Traffic = list[date-first].Plus(t)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	return list, nil
 }
 
+// allDays stands for all days where a single one may be asked for.
+const allDays core.Date = -1
+
 // counterDays are the days of a user or key, and its counter.
 type counterDays struct {
-	dayMap
-	counter         core.Counter // without other meters if a single day was read
-	notMoving       bool         // the counter exists, and is not about to move
-	allowed, latest core.Date    // date in the counter, and the latest date in all fields
+	days    record.Days
+	counter core.Counter
+	latest  core.Date // latest date of a number
 }
 
-// dayReader returns the days at the locations. missing are the indexes of counters that do not exist or
-// are about to move.
-type dayReader func(context.Context, []location) (all []counterDays, missing []int, err error)
-
-// eachDayInIndex calls fn with the days of all users or keys in an index, in no order and never
-// concurrently.
-func (s *Store) eachDayInIndex(ctx context.Context, index string, counter func(id string) core.CounterID,
-	read dayReader, fn func(*core.CounterDay)) error {
-	var mu sync.Mutex
-	return s.scanIndex(ctx, index, counter, func(ctx context.Context, ids []core.CounterID) error {
-		return s.eachDay(ctx, ids, read, func(d *core.CounterDay) {
-			mu.Lock()
-			defer mu.Unlock()
-			fn(d)
-		})
-	})
+// daysOf returns the days of some users or keys. It reads a single day without past days, and then those
+// that are of another day with them.
+func (s *Store) daysOf(ctx context.Context, ids []core.CounterID, only core.Date) ([]counterDays, error) {
+	all, err := readLocated(ctx, s, ids, s.readDays(only))
+	if err != nil || only == allDays {
+		return all, err
+	}
+	var other []core.CounterID
+	var which []int
+	for i, c := range all {
+		if c.counter.Day().Date() != only || c.latest != only {
+			other, which = append(other, ids[i]), append(which, i)
+		}
+	}
+	whole, err := readLocated(ctx, s, other, s.readDays(allDays))
+	for i, c := range whole {
+		all[which[i]] = c
+	}
+	return all, err
 }
 
-// eachDay calls fn with the days of some users or keys, in no order.
-func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dayReader, fn func(*core.CounterDay)) error {
-	all, err := readLocated(ctx, s, ids, func(locs []location) ([]counterDays, []int, error) { return read(ctx, locs) })
+// readDays reads counters with their days. If only one day is asked for, the past days and the other meters are missing.
+func (s *Store) readDays(only core.Date) reading[counterDays] {
+	return reading[counterDays]{func(at location, loaded bool) rueidis.Completed {
+		var names []string
+		for _, f := range dayFields(at.field) {
+			names = append(names, f.name)
+		}
+		if only != allDays {
+			return s.client.B().Hmget().Key(at.slot.counters()).Field(names...).Build()
+		}
+		return readDaysScript.command(s.client.B(), loaded, []string{at.slot.counters(), at.slot.pastDays(at.field)}, append(names, metersField(at.field)))
+	}, decodeDays}
+}
+
+// decodeDays decodes the answer to readDays.
+func decodeDays(at location, r rueidis.RedisResult) (c counterDays, here bool, err error) {
+	parts, err := r.ToArray()
 	if err != nil {
-		return err
+		return c, false, unavailable(err)
 	}
-	for _, c := range all {
-		for _, d := range c.dayMap {
-			fn(d)
+	c.days = record.Days{}
+	fields, meters := dayFields(at.field), ""
+	if len(parts) > len(fields) {
+		meters, _ = text(parts[len(fields)])
+		past, _ := text(parts[len(fields)+1])
+		if err := addPast(c.days, past); err != nil {
+			return c, false, err
 		}
-	}
-	return nil
-}
-
-// readDays is a dayReader for all days.
-func (s *Store) readDays(ctx context.Context, locs []location) (all []counterDays, missing []int, err error) {
-	return s.readDaysAt(ctx, locs, existing(locs))
-}
-
-// readDaysAt reads the days at some of the locations, given as indexes. The others stay empty.
-func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (all []counterDays, missing []int, err error) {
-	keys, args := make([][]string, len(which)), make([][]string, len(which))
-	for i, at := range which {
-		p := locs[at]
-		keys[i] = []string{p.slot.counters(), p.slot.pastDays(p.field)}
-		for _, f := range dayFields(p.field) {
-			args[i] = append(args[i], f.name)
-		}
-		args[i] = append(args[i], metersField(p.field))
-	}
-	all = make([]counterDays, len(locs))
-	for i, r := range readDaysScript.readEach(ctx, s, keys, args) {
-		parts, err := r.ToArray()
-		if err != nil {
-			return nil, nil, unavailable(err)
-		}
-		at := which[i]
-		fields := dayFields(locs[at].field)
-		meters, _ := text(parts[len(fields)])
-		over, _ := text(parts[len(fields)+1])
-		if all[at], err = decodeDays(fields, parts, meters, over); err != nil {
-			return nil, nil, err
-		}
-		if !all[at].notMoving {
-			missing = append(missing, at)
-		}
-	}
-	return all, missing, nil
-}
-
-// readDay is a dayReader for one day. It reads past days only for counters whose latest day is another
-// one.
-func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (all []counterDays, missing []int, err error) {
-	which := existing(locs)
-	cmds := make([]rueidis.Completed, len(which))
-	for i, at := range which {
-		cmd := s.client.B().Hmget().Key(locs[at].slot.counters()).Field()
-		for _, f := range dayFields(locs[at].field) {
-			cmd = cmd.Field(f.name)
-		}
-		cmds[i] = cmd.Build()
-	}
-	all = make([]counterDays, len(locs))
-	var earlier []int
-	for i, r := range s.doMany(ctx, cmds) {
-		parts, err := r.ToArray()
-		if err != nil {
-			return nil, nil, unavailable(err)
-		}
-		at := which[i]
-		c, err := decodeDays(dayFields(locs[at].field), parts, "", "")
-		switch {
-		case err != nil:
-			return nil, nil, err
-		case c.allowed != day || c.latest != day:
-			earlier = append(earlier, at)
-		case !c.notMoving:
-			all[at], missing = c, append(missing, at)
-		default:
-			all[at] = c
-		}
-	}
-	if len(earlier) == 0 {
-		return all, missing, nil
-	}
-	more, moreMissing, err := s.readDaysAt(ctx, locs, earlier)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, at := range earlier {
-		all[at] = more[at]
-	}
-	return all, append(missing, moreMissing...), nil
-}
-
-// decodeDays decodes the counter and the latest days from fields, and the past days.
-func decodeDays(fields []dayField, parts []rueidis.RedisMessage, meters, over string) (c counterDays, err error) {
-	c.dayMap = dayMap{}
-	if err := c.addPast(over); err != nil {
-		return c, err
 	}
 	for i, f := range fields {
 		b, ok := text(parts[i])
@@ -287,18 +168,19 @@ func decodeDays(fields []dayField, parts []rueidis.RedisMessage, meters, over st
 		var t core.WindowUsage
 		if i == 0 {
 			c.counter, err = decodeWithMeters(b, meters)
-			t = c.counter.Day()
-			c.notMoving, c.allowed = err == nil && !isMoving(b), t.Date()
+			here, t = err == nil && !isMoving(b), c.counter.Day()
 		} else {
 			t, err = decodeDayCount(b)
 		}
 		if err != nil {
-			return c, err
+			return c, false, err
 		}
-		c.addCurrent(f.number, t)
+		if t != (core.WindowUsage{}) { // replaces a past day
+			*c.days.Number(t.Date(), f.number) = t.Used
+		}
 		c.latest = max(c.latest, t.Date())
 	}
-	return c, nil
+	return c, here, nil
 }
 
 // CounterDays implements [core.Importer].
@@ -312,30 +194,15 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 
 // CountersWithDays implements [core.LiveStore]: one script reads a counter and its days.
 func (s *Store) CountersWithDays(ctx context.Context, ids []core.CounterID) ([]core.Counter, [][]core.CounterDay, error) {
-	if err := s.begin(); err != nil {
-		return nil, nil, err
-	}
-	defer s.end()
-	all, err := readLocated(ctx, s, ids, func(locs []location) ([]counterDays, []int, error) { return s.readDays(ctx, locs) })
+	all, err := s.daysOf(ctx, ids, allDays)
 	if err != nil {
 		return nil, nil, err
 	}
 	counters, days := make([]core.Counter, len(ids)), make([][]core.CounterDay, len(ids))
 	for i, c := range all {
-		counters[i], days[i] = c.counter, c.list()
+		counters[i], days[i] = c.counter, c.days.List()
 	}
 	return counters, days, nil
-}
-
-// list returns the days with traffic, oldest first.
-func (d dayMap) list() (list []core.CounterDay) {
-	for _, day := range d {
-		if *day != (core.CounterDay{Date: day.Date}) {
-			list = append(list, *day)
-		}
-	}
-	slices.SortFunc(list, func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) })
-	return list
 }
 
 // pastDaysTTL is how long past days live after the last write, in milliseconds.
@@ -343,10 +210,6 @@ var pastDaysTTL = strconv.Itoa((core.DaysKept + 1) * day * 1000)
 
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
-	if err := s.begin(); err != nil {
-		return err
-	}
-	defer s.end()
 	locs, err := s.locations(ctx, []core.CounterID{id})
 	if err != nil {
 		return err
@@ -364,7 +227,7 @@ func encodeDays(fields []dayField, days []core.CounterDay) (over string, latest 
 	for i, f := range fields {
 		var last core.WindowUsage
 		for _, d := range days {
-			used := min(*dayNumber(&d, f.number), maxUsed)
+			used := min(*record.DayNumber(&d, f.number), maxUsed)
 			if used == 0 {
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
@@ -55,7 +56,7 @@ func TestDaysMove(t *testing.T) {
 		m.count(1, i, 10, 0)
 	}
 	first := task{kind: moveKeyCounter, seq: 1, from: 1, to: 2, move: 1}
-	left, err := m.s.beginMove(t.Context(), moveAccount, first)
+	left, err := m.s.atSource(t.Context(), moveBeginScript, moveAccount, first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestDaysMove(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.wantDays(key, want...)
-		if err := m.s.endMove(t.Context(), moveAccount, first); err != nil {
+		if _, err := m.s.atSource(t.Context(), moveEndScript, moveAccount, first); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,11 +95,11 @@ func TestDaysDeleted(t *testing.T) {
 	use()
 	m.update(func(tx core.Tx) error { return tx.DeleteKey("key_1") })
 	counters := m.s.o.usage(moveAccount, 1).counters()
-	if left := strings.Fields(m.server.Do(t, "HKEYS", counters)); !slices.Equal(slices.Sorted(slices.Values(left)), []string{"a", "d", "s", "u"}) {
+	if left := strings.Fields(m.server.Do(t, "HKEYS", counters)); !slices.Equal(slices.Sorted(slices.Values(left)), []string{"au", "du", "su", "u"}) {
 		t.Errorf("fields that are left: %q, want those of the user", left)
 	}
 	m.update(func(tx core.Tx) error {
-		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", Seq: 1, UserID: 1, Digest: core.DigestOf("1")})
+		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", Seq: 1, UserID: 1, Digest: secrets.DigestOf("1")})
 	})
 	m.wantDays(core.DaysFilter{KeyID: "key_1"}, core.Traffic{}, core.Traffic{})
 	m.count(1, 1, 5, 100)
@@ -151,17 +152,17 @@ func TestPastDaysExpire(t *testing.T) {
 
 // The encoding of past days is reversible.
 func TestPastDays(t *testing.T) {
-	want := dayMap{}
+	want := record.Days{}
 	var b []byte
 	for i, used := range []int64{1, 1<<8 - 1, 1 << 8, 1<<16 - 1, 1 << 16, maxUsed} {
 		for number := range 4 {
 			date := core.Date(20_000 + i)
 			b = appendPast(b, number, core.WindowUsage{Start: date.Start().Unix(), Used: used})
-			want.set(number, date, used)
+			*want.Number(date, number) = used
 		}
 	}
-	got := dayMap{}
-	if err := got.addPast(string(b)); err != nil {
+	got := record.Days{}
+	if err := addPast(got, string(b)); err != nil {
 		t.Fatal(err)
 	}
 	for date, d := range want {
@@ -169,7 +170,7 @@ func TestPastDays(t *testing.T) {
 			t.Errorf("%v: got %+v, want %+v", date, got[date], d)
 		}
 	}
-	if err := got.addPast(string(b[:len(b)-1])); !errors.Is(err, record.ErrDamaged) {
+	if err := addPast(got, string(b[:len(b)-1])); !errors.Is(err, record.ErrDamaged) {
 		t.Errorf("truncated days: %v, want ErrDamaged", err)
 	}
 }

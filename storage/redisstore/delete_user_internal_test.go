@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // Deleting a user with many keys removes all its keys, digests, counters and index
@@ -16,7 +17,7 @@ import (
 // stays.
 func TestDeletesUserWithManyKeys(t *testing.T) {
 	const keys = 1007
-	digest := func(i int) core.Digest { return core.DigestOf(fmt.Sprint("many ", i)) }
+	digest := func(i int) secrets.Digest { return secrets.DigestOf(fmt.Sprint("many ", i)) }
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dies %v", dies), func(t *testing.T) {
 			m := newMoveTest(t)
@@ -111,7 +112,7 @@ func TestMoveWhileMemoryIsFull(t *testing.T) {
 			m.mustConsume(1)
 		}
 		m.update(func(tx core.Tx) error {
-			return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_2", UserID: 1, Digest: core.DigestOf("2")})
+			return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_2", UserID: 1, Digest: secrets.DigestOf("2")})
 		})
 		m.beginMoveTo(2)
 		set := func(memory string) {

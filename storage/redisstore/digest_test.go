@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -13,7 +14,8 @@ import (
 func TestAbortedMoveOfDigest(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s, other := openFaulty(t, faulty(server.Addr())), openFaulty(t, faulty(server.Addr()))
+	o := redisstore.Options{Addresses: []string{server.Addr()}}
+	s, other := openFaulty(t, o), openFaulty(t, o)
 	w := newWorld(t, s, 1)
 	k, err := s.Key(t.Context(), w.account, w.keys[0].ID)
 	if err != nil {

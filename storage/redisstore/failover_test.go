@@ -76,7 +76,7 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	if l.waits { // until then, the new master has no replica
 		master.Restart()
 	}
-	o.untilAllowed = l.await(t, killed, 20*time.Second, outcomeAllowed, affected)
+	o.untilAllowed = l.await(t, killed, outcomeAllowed, affected)
 	back := killed.Add(o.untilAllowed)
 	time.Sleep(2 * time.Second) // to catch late failures
 	calls := filterCalls(l.callsSoFar(), after(killed))
@@ -169,7 +169,7 @@ func TestSentinelFailover(t *testing.T) {
 		until(t, "the end of trust", func() bool { return !told.trusts() })
 		n.AwaitFailover(t, master)
 		s.SetWait(redisstore.Wait{})
-		t.Logf("away for %v", l.awaitAllowed(t, killed, 20*time.Second))
+		t.Logf("away for %v", l.awaitAllowed(t, killed))
 		told.awaitTrust(t)
 		if told.losses() == losses {
 			t.Error("the watcher was not told of possible losses after a failover")

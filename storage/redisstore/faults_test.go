@@ -29,14 +29,14 @@ func TestPausedServer(t *testing.T) {
 	server := redistest.Start(t)
 	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
-	l.awaitAllowed(t, time.Now(), 10*time.Second)
+	l.awaitAllowed(t, time.Now())
 
 	server.Pause()
 	stopped := time.Now()
 	time.Sleep(asleep)
 	resumed := time.Now()
 	server.Resume()
-	back := l.awaitAllowed(t, resumed, 5*time.Second)
+	back := l.awaitAllowed(t, resumed)
 	time.Sleep(500 * time.Millisecond)
 	calls := l.stop()
 
@@ -65,13 +65,13 @@ func TestKilledServer(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
-	l.awaitAllowed(t, time.Now(), 10*time.Second)
+	l.awaitAllowed(t, time.Now())
 	for range 3 {
 		time.Sleep(300 * time.Millisecond)
 		server.Kill()
 		time.Sleep(300 * time.Millisecond)
 		server.Restart()
-		t.Logf("allowed again %v after the restart", l.awaitAllowed(t, time.Now(), 5*time.Second))
+		t.Logf("allowed again %v after the restart", l.awaitAllowed(t, time.Now()))
 	}
 	calls := l.stop()
 	w.checkBounds(t, calls)
@@ -81,7 +81,9 @@ func TestKilledServer(t *testing.T) {
 // SCRIPT FLUSH at any moment fails no request.
 func TestFlushedScripts(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
+	o := faulty(server.Addr())
+	o.Timeout = 0 // that of open: no call may time out
+	w := newWorld(t, openFaulty(t, o), 2)
 	l := w.startLoad(t, 8)
 	for range 100 {
 		server.Do(t, "SCRIPT", "FLUSH")
@@ -102,7 +104,7 @@ func TestCutConnections(t *testing.T) {
 	for range 20 {
 		cut := time.Now()
 		server.CutConnections()
-		l.awaitAllowed(t, cut, 5*time.Second)
+		l.awaitAllowed(t, cut)
 	}
 	calls := l.stop()
 	if len(filterCalls(calls, failed)) == 0 {

@@ -17,17 +17,17 @@ import (
 
 // History implements [core.Store]. [Options.History] bounds the number of entries.
 func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) (entries []core.Entry, total int, err error) {
-	if err := s.begin(); err != nil {
-		return nil, 0, err
+	seconds, nanoseconds := max(0, since.Unix()), 0
+	if since.Unix() >= 0 {
+		nanoseconds = since.Nanosecond()
 	}
-	defer s.end()
-	_, err = readLocated(ctx, s, []core.CounterID{of}, func(locs []location) (_ []struct{}, missing []int, err error) {
-		if of.KeyID != "" { // the key may have moved during the read
-			missing = []int{0}
-		}
-		entries, total, err = s.readHistory(ctx, locs[0], since, p)
-		return nil, missing, err
-	})
+	_, err = readLocated(ctx, s, []core.CounterID{of}, reading[struct{}]{func(at location, loaded bool) rueidis.Completed {
+		return readHistoryScript.command(s.client.B(), loaded, []string{at.slot.counters(), at.slot.history(at.field)}, []string{
+			strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), latenessField(at.field)})
+	}, func(_ location, r rueidis.RedisResult) (_ struct{}, here bool, err error) {
+		entries, total, err = decodeHistory(r)
+		return struct{}{}, of.KeyID == "", err // a key may have moved during the read
+	}})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -41,16 +41,10 @@ const bytesPerEntry = 200
 // HistoryCut implements [core.CappedHistory]. It is true for every history larger than half of its bound
 // in bytes.
 func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error) {
-	if err := s.begin(); err != nil {
-		return false, err
-	}
-	defer s.end()
 	locs, err := s.locations(ctx, []core.CounterID{of})
 	if err != nil || locs[0].field == "" {
 		return false, err
 	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
 	value, err := s.do(ctx, s.client.B().Hget().Key(locs[0].slot.counters()).Field(historySizeField(locs[0].field)).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return false, nil
@@ -66,19 +60,9 @@ func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error)
 	return 2*n > bytesPerEntry*int64(s.HistoryCap()), nil
 }
 
-// readHistory returns a page of the history at a location.
-func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p core.Page) ([]core.Entry, int, error) {
-	if at.field == "" {
-		return nil, 0, nil
-	}
-	calls, cancel := s.withTimeout(ctx)
-	defer cancel()
-	seconds, nanoseconds := max(0, since.Unix()), 0
-	if since.Unix() >= 0 {
-		nanoseconds = since.Nanosecond()
-	}
-	all, err := readHistoryScript.read(calls, s, []string{at.slot.counters(), at.slot.history(at.field)}, []string{
-		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), latenessField(at.field)}).ToArray()
+// decodeHistory decodes the answer of read_history.lua.
+func decodeHistory(r rueidis.RedisResult) ([]core.Entry, int, error) {
+	all, err := r.ToArray()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}
@@ -104,8 +88,12 @@ const (
 // markOf returns the first byte of the entry of a denied request.
 func markOf(r core.Reason) byte { return byte(max(0, slices.Index(core.Reasons(), r)) + 1) }
 
-// encodeEntry appends an entry without its head (HEAD in shared.lua).
-func encodeEntry(b []byte, e *core.Entry) []byte {
+// encodeEntry appends an entry with its head (HEAD in shared.lua). The entry is kept for the retention.
+func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []byte {
+	b = append(b, mark)
+	b = record.AppendUint(b, 5, uint64(max(0, e.At.Unix())))
+	b = record.AppendUint(b, 4, uint64(e.At.Nanosecond()))
+	b = record.AppendUint(b, 4, hourOf(e.At.Add(retention)))
 	b = binary.AppendUvarint(b, uint64(e.UserID))
 	b = binary.AppendUvarint(b, uint64(e.Cost))
 	b = record.AppendText(b, e.KeyID)

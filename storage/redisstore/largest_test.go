@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
 // largestRequest returns the largest request that a customer can send: long path, method and address, and
 // a request id.
-func largestRequest(secret string, i int) core.Request {
-	return core.Request{
+func largestRequest(secret string, i int) service.Request {
+	return service.Request{
 		Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: strings.Repeat("M", core.MaxEntryMethod),
 		IP: strings.Repeat("1", 128), Cost: 1, RequestID: fmt.Sprintf("%0*d", core.MaxRequestIDLength, i),
 	}
@@ -23,7 +24,7 @@ func largestRequest(secret string, i int) core.Request {
 
 // customer is a key of a user, on its own server.
 type customer struct {
-	*core.Service
+	*service.Service
 	store           *redisstore.Store
 	server          *redistest.Server
 	account, secret string
@@ -35,7 +36,7 @@ func newCustomer(t *testing.T) *customer {
 	t.Helper()
 	c := &customer{server: redistest.Start(t)}
 	c.store = openFaulty(t, redisstore.Options{Addresses: []string{c.server.Addr()}, Prefix: "w:"})
-	c.Service = core.NewService(c.store, core.Config{})
+	c.Service = service.New(c.store, service.Config{})
 	ctx := t.Context()
 	a, _, _, err := c.CreateAccount(ctx, "account")
 	if err != nil {
@@ -94,11 +95,11 @@ func TestWorstRequests(t *testing.T) {
 	c.send(t, 0, requests)
 	took := usedMemory(t, c.server) - before
 	t.Logf("%d requests: %d bytes; history of the user %d, of the key %d, request ids %d",
-		requests, took, c.memory(t, "h"), c.memory(t, "h:1"), c.memory(t, "i:1"))
+		requests, took, c.memory(t, "h:u"), c.memory(t, "h:1"), c.memory(t, "i:1"))
 	if took > most {
 		t.Errorf("%d requests took %d bytes, want %d at most", requests, took, most)
 	}
-	for _, history := range []string{"h", "h:1"} {
+	for _, history := range []string{"h:u", "h:1"} {
 		if n := c.memory(t, history); n > maxHistoryBytes {
 			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
 		}
@@ -117,13 +118,13 @@ func TestHistoryOfUnknownSize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.server.Do(t, "EVAL", `redis.call('HDEL', KEYS[1], 'b', 'b1')
+	c.server.Do(t, "EVAL", `redis.call('HDEL', KEYS[1], 'bu', 'b1')
 		for i = 2, 3 do
 			local entry = redis.call('LINDEX', KEYS[i], 0)
 			for _ = 1, 9000 do redis.call('RPUSH', KEYS[i], entry) end
-		end`, "3", c.name("c"), c.name("h"), c.name("h:1"))
+		end`, "3", c.name("c"), c.name("h:u"), c.name("h:1"))
 	c.send(t, 0, 64)
-	for _, history := range []string{"h", "h:1"} {
+	for _, history := range []string{"h:u", "h:1"} {
 		if n := c.memory(t, history); n > maxHistoryBytes {
 			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
 		}

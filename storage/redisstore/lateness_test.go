@@ -152,7 +152,7 @@ func number(t *testing.T, e *core.Entry) int {
 func (c *clockTest) lateness(user int64, k *core.Key) string {
 	c.t.Helper()
 	if user != 0 {
-		return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, user), "l")
+		return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, user), "lu")
 	}
 	return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, k.UserID), fmt.Sprint("l", k.Seq))
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -35,10 +36,10 @@ import (
 //	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
 //
 //	{<account>/<user>}c                hash: counters of the user (u) and of its keys (Seq), and their fields
-//	{<account>/<user>}t  t:<seq>       past days of the user and of a key, binary
-//	{<account>/<user>}h  h:<seq>       lists: history of the user and of a key, newest last
+//	{<account>/<user>}t:u  t:<seq>     past days of the user and of a key, binary
+//	{<account>/<user>}h:u  h:<seq>     lists: history of the user and of a key, newest last
 //	{<account>/<user>}i:<seq> j:<seq>  hashes: request ids of a key, current and previous day
-//	{<account>/<user>}x  x:<seq>       tombstones: the user or key was deleted, or the key moved away
+//	{<account>/<user>}x:u  x:<seq>     tombstones: the user or key was deleted, or the key moved away
 //
 //	{m<n>}mark                         hash that detects lost data on a master (mark.go)
 //	{m<n>}mark:beats                   list: the last times at which a node checked the master
@@ -46,8 +47,7 @@ import (
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is format 1 of this layout, stored in {registry}format. Builds before the first release wrote numbers without v. Each
-// process reads the format at the start and once a second, and refuses every call when it is another one.
+// format is format 1 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.
 const format = "v1"
 
 // keySlot is the prefix and hash tag of the keys of one slot.
@@ -62,13 +62,8 @@ func (o *Options) usage(account string, user int64) keySlot {
 }
 
 // digest names the key that maps a digest to its API key.
-func (o *Options) digest(d core.Digest) string { return o.Prefix + "d:" + encodeDigest(d) }
-
-func encodeDigest(d core.Digest) string { return base64.RawURLEncoding.EncodeToString(d[:]) }
-
-func decodeDigest(s string) (d core.Digest, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	return d, err == nil && copy(d[:], b) == len(d) && len(b) == len(d)
+func (o *Options) digest(d secrets.Digest) string {
+	return o.Prefix + "d:" + base64.RawURLEncoding.EncodeToString(d[:])
 }
 
 func (n keySlot) key(name string) string { return string(n) + name }
@@ -88,11 +83,11 @@ func (n keySlot) keys(f core.KeyFilter) string   { return n.key(resource.KeySet(
 
 // Keys in the slot of a user.
 func (n keySlot) counters() string                      { return string(n) + "c" }
-func (n keySlot) pastDays(field string) string          { return string(n) + withField("t", field) }
-func (n keySlot) history(field string) string           { return string(n) + withField("h", field) }
+func (n keySlot) pastDays(field string) string          { return string(n) + "t:" + field }
+func (n keySlot) history(field string) string           { return string(n) + "h:" + field }
 func (n keySlot) requestIDs(field string) string        { return string(n) + "i:" + field }
 func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
-func (n keySlot) tombstone(field string) string         { return string(n) + withField("x", field) }
+func (n keySlot) tombstone(field string) string         { return string(n) + "x:" + field }
 
 // dataKeys returns the keys of a user or API key besides the hash of counters.
 func (n keySlot) dataKeys(field string) []string {
@@ -105,27 +100,13 @@ func (n keySlot) dataKeys(field string) []string {
 // userField is the counter field of the user. The field of a key is its Seq.
 const userField = "u"
 
-func withField(name, field string) string {
-	if field == userField {
-		return name
-	}
-	return name + ":" + field
-}
-
 // latenessField names the field with the lateness of a history: by how many seconds an entry may be
 // earlier than an entry before it. The field is missing while the entries are in order. See shared.lua.
-func latenessField(field string) string {
-	if field == userField {
-		return "l"
-	}
-	return "l" + field
-}
+func latenessField(field string) string { return "l" + field }
 
 // historySizeField names the field with the bytes and entries of a history at its last check. A history
 // that never had 64 entries has none.
-func historySizeField(field string) string {
-	return "b" + strings.TrimPrefix(latenessField(field), "l")
-}
+func historySizeField(field string) string { return "b" + field }
 
 // bucketField names the field with the token bucket of a counter. See consume.lua.
 func bucketField(field string) string { return "r" + field }

@@ -25,10 +25,6 @@ func (s *Store) KeysAfter(ctx context.Context, account string, seq int64, n int)
 
 // listAfter returns at most n of the resources in a set that follow a number.
 func listAfter[T any](ctx context.Context, s *Store, account string, kind resource.Kind, set string, number int64, n int) ([]*T, error) {
-	if err := s.begin(); err != nil {
-		return nil, err
-	}
-	defer s.end()
 	records, _, err := s.newReader(ctx, resource.Scope{Account: account}).page(kind, set,
 		"("+strconv.FormatInt(number, 10), "+inf", "BYSCORE", "LIMIT", "0", strconv.Itoa(n))
 	if err != nil {

@@ -7,18 +7,21 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/rueidis"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // location is where the counter and history of a key or user are stored. The zero value means that the key
 // or user does not exist.
 type location struct {
-	slot  keySlot
+	user  int64
+	slot  keySlot // of the user
 	field string
 	moves uint8 // how often the key has moved, modulo 256
 	given bool  // the number of the key was given by a caller: an earlier key may have had it
@@ -50,7 +53,7 @@ func (s *Store) decodeLocation(account, text string) (location, error) {
 	if err := cmp.Or(err, err2); err != nil {
 		return location{}, record.ErrDamaged
 	}
-	return location{s.o.usage(account, user), parts[0], uint8(moves), parts[3] != ""}, nil
+	return location{user, s.o.usage(account, user), parts[0], uint8(moves), parts[3] != ""}, nil
 }
 
 // locationsOf returns the location of each key with one of the ids.
@@ -79,49 +82,28 @@ func (r *reader) locationsOf(ids []string) (map[string]location, error) {
 // locations returns the location of each counter.
 func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location, error) {
 	locs := make([]location, len(ids))
-	type lookup struct {
-		users, keys []int // indexes in ids
-		keyIDs      []string
-	}
-	byAccount := map[string]*lookup{}
+	byAccount := map[string][]int{} // indexes in ids
 	for i, id := range ids {
-		in := byAccount[id.Account]
-		if in == nil {
-			in = &lookup{}
-			byAccount[id.Account] = in
-		}
-		if id.KeyID == "" {
-			in.users = append(in.users, i)
-		} else {
-			in.keys, in.keyIDs = append(in.keys, i), append(in.keyIDs, id.KeyID)
-		}
+		byAccount[id.Account] = append(byAccount[id.Account], i)
 	}
-	for account, in := range byAccount {
-		n := s.o.account(account)
-		answers, err := s.readDrained(ctx, account, func(b *batch) {
-			for _, i := range in.users {
-				b.add("EXISTS", n.user(ids[i].UserID))
+	for account, of := range byAccount {
+		r := s.newReader(ctx, resource.Scope{Account: account})
+		_, answers, err := r.readDrained(s.o.Timeout, func(b *batch) {
+			for _, i := range of {
+				if ids[i].KeyID == "" {
+					b.add("EXISTS", r.slot.user(ids[i].UserID))
+				} else {
+					b.add("HGET", r.slot.key("locations"), ids[i].KeyID)
+				}
 			}
-			b.addMany("HMGET", n.key("locations"), in.keyIDs)
 		})
 		if err != nil {
 			return nil, err
 		}
-		for j, i := range in.users {
-			if number(answers[j]) > 0 {
-				locs[i] = location{slot: s.o.usage(account, ids[i].UserID), field: userField}
-			}
-		}
-		var found []rueidis.RedisMessage
-		for _, part := range answers[len(in.users):] {
-			values, err := part.ToArray()
-			if err != nil {
-				return nil, unavailable(err)
-			}
-			found = append(found, values...)
-		}
-		for j, i := range in.keys {
-			if at, ok := text(found[j]); ok {
+		for j, i := range of {
+			if ids[i].KeyID == "" && number(answers[j]) > 0 {
+				locs[i] = s.userLocation(account, ids[i].UserID)
+			} else if at, ok := text(answers[j]); ok {
 				if locs[i], err = s.decodeLocation(account, at); err != nil {
 					return nil, err
 				}
@@ -131,66 +113,71 @@ func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location
 	return locs, nil
 }
 
-// existing returns the indexes of the locations that are not zero.
-func existing(locs []location) (which []int) {
-	for i, p := range locs {
-		if p.field != "" {
-			which = append(which, i)
-		}
-	}
-	return which
+func (s *Store) userLocation(account string, user int64) location {
+	return location{user: user, slot: s.o.usage(account, user), field: userField}
 }
 
 // maxReads bounds how often readLocated reads counters that keep moving.
 const maxReads = 16
 
-// readLocated reads a value for each counter at its location. read returns the values, and the indexes of
-// counters that are absent or about to move. readLocated looks up their locations again, and repeats read
-// for each that has changed.
-func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]location) (values []T, missing []int, err error)) ([]T, error) {
-	list, which := make([]T, len(ids)), make([]int, len(ids))
-	for i := range which {
-		which[i] = i
-	}
+// reading is how to read a value at a location. decode returns false for a counter that is absent or about to move.
+type reading[T any] struct {
+	command func(at location, loaded bool) rueidis.Completed // loaded: the server has the script that the command names
+	decode  func(at location, r rueidis.RedisResult) (v T, here bool, err error)
+}
+
+// readLocated reads a value for each counter at its location. It looks up the location of a counter again that was
+// not there, and repeats the reading if the location has changed.
+func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, r reading[T]) ([]T, error) {
+	list := make([]T, len(ids))
 	locs, err := s.locations(ctx, ids)
-	if err != nil {
-		return nil, err
+	var unread []int // indexes in ids
+	for i, at := range locs {
+		if at.field != "" {
+			unread = append(unread, i)
+		}
 	}
 	for range maxReads {
-		values, missing, err := read(locs)
-		if err != nil {
-			return nil, err
-		}
-		for i, v := range values {
-			list[which[i]] = v
-		}
-		which, locs, err = s.relocated(ctx, ids, which, locs, missing)
-		if err != nil || len(which) == 0 {
+		if err != nil || len(unread) == 0 {
 			return list, err
 		}
+		cmds := make([]rueidis.Completed, len(unread))
+		for j, i := range unread {
+			cmds[j] = r.command(locs[i], true)
+		}
+		var gone []int
+		for j, result := range s.reads.DoMulti(ctx, cmds...) {
+			i := unread[j]
+			if notLoaded(result) {
+				result = s.do(ctx, r.command(locs[i], false))
+			}
+			v, here, err := r.decode(locs[i], result)
+			if err != nil {
+				return nil, err
+			}
+			if list[i] = v; !here {
+				gone = append(gone, i)
+			}
+		}
+		unread, err = s.relocate(ctx, ids, locs, gone)
 	}
 	return nil, core.Unavailable(errors.New("redis: the keys keep moving between users"))
 }
 
-// relocated looks up the missing counters again. It returns those with a new location, as indexes in ids.
-func (s *Store) relocated(ctx context.Context, ids []core.CounterID, which []int, locs []location, missing []int) (moved []int, to []location, err error) {
-	if len(missing) == 0 {
-		return nil, nil, nil
-	}
-	again := make([]core.CounterID, len(missing))
-	for i, m := range missing {
-		again[i] = ids[which[m]]
+// relocate looks up the counters again that are gone, and updates locs. It returns the counters with a new location, as
+// indexes in ids.
+func (s *Store) relocate(ctx context.Context, ids []core.CounterID, locs []location, gone []int) (moved []int, err error) {
+	again := make([]core.CounterID, len(gone))
+	for j, i := range gone {
+		again[j] = ids[i]
 	}
 	now, err := s.locations(ctx, again)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, m := range missing {
-		if now[i] != locs[m] {
-			moved, to = append(moved, which[m]), append(to, now[i])
+	for j, at := range now {
+		if i := gone[j]; at != locs[i] && at.field != "" {
+			locs[i], moved = at, append(moved, i)
 		}
 	}
-	return moved, to, nil
+	return moved, err
 }
 
 // A scan reads an index in batches, and processes several batches in parallel.
@@ -199,61 +186,54 @@ const (
 	maxScans  = 4   // batches in parallel
 )
 
-// keyCounterID returns a function that maps an id in an index to the counter of the key.
-func keyCounterID(account string) func(id string) core.CounterID {
-	return func(id string) core.CounterID { return core.CounterID{Account: account, KeyID: id} }
-}
-
-// userCounterID returns a function that maps an id in an index to the counter of the user.
-func userCounterID(account string) func(id string) core.CounterID {
-	return func(id string) core.CounterID {
-		n, _ := strconv.ParseInt(id, 10, 64) // a damaged id maps to a user that does not exist
-		return core.CounterID{Account: account, UserID: n}
+// scan calls fn with a value of each counter that matches a filter, in no order and never concurrently.
+func scan[T any](ctx context.Context, s *Store, of core.DaysFilter, read func(context.Context, []core.CounterID) ([]T, error), fn func(core.CounterID, T)) error {
+	var mu sync.Mutex
+	process := func(ctx context.Context, ids []core.CounterID) error {
+		values, err := read(ctx, ids)
+		mu.Lock()
+		defer mu.Unlock()
+		for i, v := range values {
+			fn(ids[i], v)
+		}
+		return err
 	}
+	n := s.o.account(of.Account)
+	key := func(id string) core.CounterID { return core.CounterID{Account: of.Account, KeyID: id} }
+	user := func(id string) core.CounterID {
+		number, _ := strconv.ParseInt(id, 10, 64) // a damaged id maps to a user that does not exist
+		return core.CounterID{Account: of.Account, UserID: number}
+	}
+	switch {
+	case of.KeyID != "" || of.UserID != 0:
+		return process(ctx, []core.CounterID{{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}})
+	case of.PlanID == "":
+		return s.scanIndex(ctx, n.users(core.UserFilter{}), user, process)
+	}
+	if err := s.scanIndex(ctx, n.keys(core.KeyFilter{PlanID: &of.PlanID}), key, process); err != nil {
+		return err
+	}
+	return s.scanIndex(ctx, n.users(core.UserFilter{PlanID: of.PlanID}), user, process)
 }
 
 // scanIndex calls fn with the counters of all users or keys in an index, in parallel. An id that stays in
 // the index during the scan occurs exactly once.
 func (s *Store) scanIndex(ctx context.Context, index string, counter func(id string) core.CounterID, fn func(context.Context, []core.CounterID) error) error {
-	parts, ctx := errgroup.WithContext(ctx)
+	parts, within := errgroup.WithContext(ctx)
 	parts.SetLimit(maxScans)
-	part := func(ids []core.CounterID) error {
-		switch {
-		case ctx.Err() != nil: // another batch failed
-			return unavailable(ctx.Err())
-		case s.closing.Load():
-			return errClosed
-		}
-		return fn(ctx, ids)
-	}
 	var err error
-	for after := "-inf"; after != "" && err == nil; {
-		var ids []core.CounterID
-		ids, after, err = s.readIndexAfter(ctx, index, counter, after)
-		if len(ids) > 0 {
-			parts.Go(func() error { return part(ids) })
+	for after := "-inf"; after != "" && err == nil && within.Err() == nil; { // within ends when a batch fails
+		var entries []rueidis.ZScore
+		entries, err = s.do(within, s.client.B().Zrange().Key(index).Min(after).Max("+inf").Byscore().Limit(0, scanBatch).Withscores().Build()).AsZScores()
+		err = unavailable(err)
+		ids := make([]core.CounterID, len(entries))
+		for i, e := range entries {
+			ids[i] = counter(e.Member)
 		}
+		if after = ""; len(entries) == scanBatch { // scores are unique
+			after = "(" + strconv.FormatFloat(entries[len(entries)-1].Score, 'f', -1, 64)
+		}
+		parts.Go(func() error { return fn(within, ids) })
 	}
-	return cmp.Or(parts.Wait(), err)
-}
-
-// readIndexAfter returns the next scanBatch counters of an index, and the score to continue after: empty
-// at the end. Scores are unique.
-func (s *Store) readIndexAfter(ctx context.Context, index string, counter func(id string) core.CounterID, after string) (ids []core.CounterID, next string, err error) {
-	if ctx.Err() != nil {
-		return nil, "", unavailable(ctx.Err())
-	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	entries, err := s.do(ctx, s.client.B().Zrange().Key(index).Min(after).Max("+inf").Byscore().Limit(0, scanBatch).Withscores().Build()).AsZScores()
-	if err != nil {
-		return nil, "", unavailable(err)
-	}
-	for _, e := range entries {
-		ids = append(ids, counter(e.Member))
-	}
-	if len(entries) == scanBatch {
-		next = "(" + strconv.FormatFloat(entries[len(entries)-1].Score, 'f', -1, 64)
-	}
-	return ids, next, nil
+	return cmp.Or(parts.Wait(), err, unavailable(ctx.Err()))
 }

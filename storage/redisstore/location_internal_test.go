@@ -1,10 +1,13 @@
 package redisstore
 
 import (
-	"slices"
+	"maps"
 	"testing"
 
+	"github.com/redis/rueidis"
+
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // While keys move, readLocated repeats a read only for keys whose location has changed, and never for
@@ -14,35 +17,42 @@ func TestReadsDuringMoves(t *testing.T) {
 	m := newMoveTest(t)
 	m.count(1, 0, 7, 100)
 	m.update(func(tx core.Tx) error {
-		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_unused", UserID: 1, Status: core.KeyActive, Digest: core.DigestOf("unused")})
+		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_unused", UserID: 1, Status: core.KeyActive, Digest: secrets.DigestOf("unused")})
 	})
 	ids := []core.CounterID{{Account: moveAccount, KeyID: "key_unused"}, {Account: moveAccount, KeyID: "key_1"}, {Account: moveAccount, UserID: 1}}
 	for _, c := range []struct {
 		name  string
 		moves func(reading int, before bool) // moves the key to user 2 or back
-		want  []int                          // number of keys in each read
+		want  map[string]int                 // number of reads by field
 	}{
 		{"after each reading", func(reading int, before bool) {
 			if !before {
 				m.moveTo(int64(2 - reading%2))
 			}
-		}, []int{3}},
+		}, map[string]int{userField: 1, "1": 1, "2": 1}},
 		{"before the first reading", func(reading int, before bool) {
 			if before && reading == 0 {
 				m.moveTo(2)
 			}
-		}, []int{3, 1}},
+		}, map[string]int{userField: 1, "1": 2, "2": 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m.moveTo(1)
-			var sizes []int
-			list, err := readLocated(t.Context(), m.s, ids, func(locations []location) ([]core.Counter, []int, error) {
-				c.moves(len(sizes), true)
-				list, missing, err := m.s.counters(t.Context(), locations)
-				c.moves(len(sizes), false)
-				sizes = append(sizes, len(locations))
-				return list, missing, err
-			})
+			reads := map[string]int{}
+			command := func(at location, loaded bool) rueidis.Completed {
+				if at.field == "1" {
+					c.moves(reads[at.field], true)
+				}
+				return m.s.readCounter(at, loaded)
+			}
+			decode := func(at location, r rueidis.RedisResult) (core.Counter, bool, error) {
+				if at.field == "1" {
+					c.moves(reads[at.field], false)
+				}
+				reads[at.field]++
+				return decodeCounterReply(r)
+			}
+			list, err := readLocated(t.Context(), m.s, ids, reading[core.Counter]{command, decode})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,8 +61,8 @@ func TestReadsDuringMoves(t *testing.T) {
 					t.Errorf("%+v: got %d used, want %d", ids[i], got, want)
 				}
 			}
-			if !slices.Equal(sizes, c.want) {
-				t.Errorf("sizes of the reads: got %v, want %v", sizes, c.want)
+			if !maps.Equal(reads, c.want) {
+				t.Errorf("reads: got %v, want %v", reads, c.want)
 			}
 		})
 	}

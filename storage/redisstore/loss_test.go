@@ -319,7 +319,7 @@ func TestCutOffMaster(t *testing.T) {
 			until(t, "the failover to be noticed", func() bool { return s.Stats().Failovers == 1 })
 			s.SetWait(redisstore.Wait{}) // the new master has no replica
 			over := time.Now()
-			l.awaitAllowed(t, over, 10*time.Second)
+			l.awaitAllowed(t, over)
 			calls := l.stop()
 			answered, lost := 0, 0
 			for i, n := range countCalls(w, calls) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -52,20 +51,34 @@ func (o *Options) markName(n int64) string {
 	return keySlot(o.Prefix + "{m" + strconv.FormatInt(n, 10) + "}").key("mark")
 }
 
-// readMark reads a mark. Unless beats is 0, it adds a beat when one is due, and keeps that many. A
-// non-empty lost is written as the loss, with was as the id before the loss.
-func (s *Store) readMark(name string, beats int, lost, was string, do func(rueidis.Completed) rueidis.RedisResult) (k mark, err error) {
-	keys := []string{name, name + ":beats"}
-	args := []string{strconv.FormatUint(rand.Uint64(), 36), strconv.FormatInt(beatAfter.Milliseconds(), 10), strconv.Itoa(beats), lost, was}
-	r := do(markScript.bySHA(s, keys, args))
-	if notLoaded(r) {
-		r = do(markScript.byText(s, keys, args))
+// readMark reads a mark, compares it with the remembered one, and writes the loss that it finds, or found, into the mark. Unless
+// beats is 0, it adds a beat when one is due, and keeps that many. back is how much time of writes is missing.
+func (s *Store) readMark(ctx context.Context, c rueidis.Client, name string, beats int, found string) (known, now mark, back time.Duration, err error) {
+	if k, ok := s.marks.Load(name); ok {
+		known = k.(mark)
 	}
-	a, err := r.AsStrSlice()
-	if err != nil {
-		return mark{}, err
+	if beats == 0 {
+		known.beats = nil // only master.check compares beats, as it reads them in order
 	}
-	return mark{id: a[0], was: a[1], lost: a[2], beats: a[3:]}, nil
+	read := func(lost string) error {
+		a, err := markScript.run(ctx, c, []string{name, name + ":beats"}, []string{strconv.FormatUint(rand.Uint64(), 36),
+			strconv.FormatInt(beatAfter.Milliseconds(), 10), strconv.Itoa(beats), lost, known.id}).AsStrSlice()
+		if err == nil {
+			now = mark{id: a[0], was: a[1], lost: a[2], beats: a[3:]}
+		}
+		return err
+	}
+	if err = read(""); err != nil {
+		return known, now, 0, err
+	}
+	lost, back := known.compare(&now)
+	if known.id == "" || known.id == now.id { // the records are missing because of another loss, which may have been accepted
+		lost = cmp.Or(lost, found)
+	}
+	if lost != "" && now.lost == "" {
+		err = read(lost)
+	}
+	return known, now, back, err
 }
 
 // compare compares a remembered mark with the current one. It returns a description of the loss, empty for
@@ -107,47 +120,16 @@ func beatTime(beat string) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// marks are the remembered marks, by name.
-type marks struct {
-	mu  sync.Mutex
-	all map[string]*mark
-}
-
-// get returns the remembered mark of a name, or the zero mark.
-func (m *marks) get(name string) mark {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if k := m.all[name]; k != nil {
-		return *k
-	}
-	return mark{}
-}
-
-func (m *marks) remember(name string, k mark) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all[name] = &k
-}
-
 // verify returns an error when the master of a slot has lost its data: its mark has another id.
 func (s *Store) verify(ctx context.Context, slot uint16) error {
-	n := s.nodes.ofSlot(slot)
-	name := s.o.markName(n.markNumber.Load())
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	do := func(cmd rueidis.Completed) rueidis.RedisResult { return s.do(ctx, cmd) }
-	known := s.marks.get(name)
-	known.beats = nil // only master.check compares beats, as it reads them in order
-	now, err := s.readMark(name, 0, "", "", do)
-	if lost, _ := known.compare(&now); err == nil && lost != "" && now.lost == "" {
-		now, err = s.readMark(name, 0, lost, known.id, do)
-	}
+	m := s.masters.ofSlot(slot)
+	_, now, _, err := s.readMark(ctx, s.reads, s.o.markName(m.markNumber.Load()), 0, "")
 	if err != nil {
 		return unavailable(err)
 	}
 	if now.lost != "" { // master.check clears the loss
 		s.watch.mu.Lock()
-		s.watch.lostLocked(n, now.lost)
+		s.watch.lostLocked(m, now.lost)
 		s.watch.mu.Unlock()
 	}
 	return s.refusal()
@@ -155,7 +137,7 @@ func (s *Store) verify(ctx context.Context, slot uint16) error {
 
 // check looks for lost data on the master: by its mark, by evicted keys, and by missing accounts.
 func (m *master) check(ctx context.Context) error {
-	s, b := m.w.s, m.client.B()
+	s, b := m.s, m.client.B()
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Zcard().Key(s.o.registry().key("accounts")).Build(),
@@ -180,41 +162,25 @@ func (m *master) check(ctx context.Context) error {
 		s.noteFormat(have)
 	}
 	m.unwrittenLoss = cmp.Or(m.unwrittenLoss, m.findLoss(info, accounts))
-	now, err := m.compare(ctx, info["run_id"])
+	name, run := s.o.markName(m.markNumber.Load()), info["run_id"]
+	known, now, back, err := s.readMark(ctx, m.client, name, markBeats, m.unwrittenLoss)
 	reply, isReply := rueidis.IsRedisErr(err)
-	s.warnings.logWhile(isReply && !isTemporary(reply), s.o.Logger, m.node.address, time.Now(), "redis cannot be checked for lost data", "error", err)
+	s.warnings.logWhile(isReply && !isTemporary(reply), s.o.Logger, m.address, time.Now(), "redis cannot be checked for lost data", "error", err)
 	switch {
 	case isReply:
 		return nil
 	case err != nil:
 		return err
 	}
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	m.w.lostLocked(m.node, now.lost)
-	m.warnings = s.warn(m.node.address, info, time.Now())
-	return nil
-}
-
-// compare reads the mark of the master, writes a loss into it, and remembers it.
-func (m *master) compare(ctx context.Context, run string) (now mark, err error) {
-	s, name := m.w.s, m.w.s.o.markName(m.node.markNumber.Load())
-	do := func(cmd rueidis.Completed) rueidis.RedisResult { return m.client.Do(ctx, cmd) }
-	known := s.marks.get(name)
-	if now, err = s.readMark(name, markBeats, "", "", do); err != nil {
-		return now, err
-	}
-	lost, back := known.compare(&now)
-	if lost = cmp.Or(lost, m.unwrittenLoss); lost != "" && now.lost == "" {
-		if now, err = s.readMark(name, markBeats, lost, known.id, do); err != nil {
-			return now, err
-		}
-	}
 	m.unwrittenLoss = ""
 	m.noteRunID(known.run, run, back, now.lost)
 	now.run = run
-	s.marks.remember(name, now)
-	return now, nil
+	s.marks.Store(name, now)
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	s.watch.lostLocked(m, now.lost)
+	m.warnings = s.warn(m.address, info, time.Now())
+	return nil
 }
 
 // isTemporary reports whether a mark is unreadable for the moment: its slot moves, or the server is no
@@ -236,7 +202,7 @@ func (m *master) findLoss(info map[string]string, accounts int64) (loss string) 
 	}
 	m.evicted, m.policy = evicted, policy
 	if accounts >= 0 {
-		if before := m.w.accounts.Swap(accounts); accounts < before { // accounts are never deleted
+		if before := m.s.watch.accounts.Swap(accounts); accounts < before { // accounts are never deleted
 			loss = cmp.Or(loss, fmt.Sprintf("it has %d of %d accounts", accounts, before))
 		}
 	}
@@ -247,7 +213,7 @@ func (m *master) findLoss(info map[string]string, accounts int64) (loss string) 
 // failover or a restart, unless the slot of the mark has moved between two running masters. back is the
 // time of missing writes. A loss is logged by lostLocked.
 func (m *master) noteRunID(before, run string, back time.Duration, lost string) {
-	s, w := m.w.s, m.w
+	s, w := m.s, m.s.watch
 	w.mu.Lock()
 	m.run = run
 	beside := before == ""
@@ -262,7 +228,7 @@ func (m *master) noteRunID(before, run string, back time.Duration, lost string) 
 	if lost != "" {
 		return
 	}
-	log, replicas := s.o.Logger.With("address", m.node.address), s.settings.Load().wait.Replicas
+	log, replicas := s.o.Logger.With("address", m.address), s.wait.Load().Replicas
 	if replicas > 0 {
 		log.Info("redis has failed over, or was restarted", "wait_replicas", replicas)
 		return
@@ -273,9 +239,9 @@ func (m *master) noteRunID(before, run string, back time.Duration, lost string) 
 
 // lostLocked notes the loss of a master, empty for none. The store refuses every call while a master has a
 // loss.
-func (w *watch) lostLocked(n *node, lost string) {
-	log := w.s.o.Logger.With("address", n.address)
-	switch before := n.loss; {
+func (w *watch) lostLocked(m *master, lost string) {
+	log := w.s.o.Logger.With("address", m.address)
+	switch before := m.loss; {
 	case before == lost:
 		return
 	case lost == "":
@@ -284,15 +250,15 @@ func (w *watch) lostLocked(n *node, lost string) {
 		w.s.losses.Add(1)
 		log.Error("redis has lost data: requests are refused until `limitkeeper store accept`", "loss", lost)
 	}
-	n.loss = lost
+	m.loss = lost
 	w.refuseLocked()
 }
 
 // refuseLocked makes the store refuse calls if a master has a loss, and serve them if none has.
 func (w *watch) refuseLocked() {
 	for _, m := range w.masters {
-		if m.node.loss != "" {
-			err := core.Unavailable(core.Logged(fmt.Errorf("%w: %s: %s", ErrLost, m.node.address, m.node.loss)))
+		if m.loss != "" {
+			err := core.Unavailable(core.Logged(fmt.Errorf("%w: %s: %s", ErrLost, m.address, m.loss)))
 			w.s.refused.Store(&err)
 			return
 		}
@@ -320,21 +286,16 @@ func (s *Store) Accept(ctx context.Context) (lost []string, err error) {
 		return nil, err
 	}
 	defer s.end()
-	s.watch.mu.Lock()
-	nodes := map[*node]string{}
-	for _, m := range s.watch.masters {
-		nodes[m.node] = m.node.loss
-	}
-	s.watch.mu.Unlock()
-	ctx, cancel := s.withTimeout(ctx)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	for n, loss := range nodes {
-		removed, err := s.do(ctx, s.client.B().Hdel().Key(s.o.markName(n.markNumber.Load())).Field("lost").Build()).AsBool()
+	masters, losses := s.watch.list()
+	for i, m := range masters {
+		removed, err := s.client.Do(ctx, s.client.B().Hdel().Key(s.o.markName(m.markNumber.Load())).Field("lost").Build()).AsBool()
 		if err != nil {
 			return lost, unavailable(err)
 		}
 		if removed {
-			lost = append(lost, n.address+": "+cmp.Or(loss, "a loss that another node has found"))
+			lost = append(lost, m.address+": "+cmp.Or(losses[i], "a loss that another node has found"))
 		}
 	}
 	return lost, nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -28,7 +30,7 @@ func fill(t testing.TB, server *redistest.Server) {
 // works again.
 func TestFullMemory(t *testing.T) {
 	server := redistest.Start(t)
-	o := faulty(server.Addr())
+	o := redisstore.Options{Addresses: []string{server.Addr()}}
 	s := openFaulty(t, o)
 	w := newWorld(t, s, 4)
 	consume := func(id string) error {
@@ -68,7 +70,7 @@ func TestFullMemory(t *testing.T) {
 
 	again := openFaulty(t, o)
 	for _, s := range []core.Store{s, again} {
-		if _, err := s.KeyByDigest(t.Context(), core.DigestOf(before)); err != nil {
+		if _, err := s.KeyByDigest(t.Context(), secrets.DigestOf(before)); err != nil {
 			t.Errorf("KeyByDigest while the memory is full: %v", err)
 		}
 		if _, n, err := s.Users(t.Context(), w.account, core.UserFilter{}, core.Page{Number: 1, Size: 10}); n != 3 || err != nil {
@@ -99,7 +101,7 @@ func TestFullMemory(t *testing.T) {
 func (w *world) disableAndDelete(t testing.TB) {
 	t.Helper()
 	_, err := w.s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error {
-		ac.Sessions = append(ac.Sessions, core.Session{Digest: core.DigestOf("session")})
+		ac.Sessions = append(ac.Sessions, core.Session{Digest: secrets.DigestOf("session")})
 		return nil
 	})
 	if err != nil {
@@ -129,7 +131,7 @@ func (w *world) disableAndDelete(t testing.TB) {
 	if _, err := w.s.UpdateOwnerKey(t.Context(), w.account, "okey_1", func(k *core.OwnerKey) error { k.RevokedAt = &now; return nil }); err != nil {
 		t.Errorf("revoking an owner's key while the memory is full: %v", err)
 	}
-	if k, err := w.s.OwnerKeyByDigest(t.Context(), core.DigestOf(w.account)); err != nil || k.RevokedAt == nil {
+	if k, err := w.s.OwnerKeyByDigest(t.Context(), secrets.DigestOf(w.account)); err != nil || k.RevokedAt == nil {
 		t.Errorf("the revoked owner's key: %v, %v", k, err)
 	}
 }
@@ -141,9 +143,9 @@ func TestMemoryFillsUnderLoad(t *testing.T) {
 	l := w.startLoad(t, 8)
 	for range 10 {
 		fill(t, server)
-		l.await(t, time.Now(), 5*time.Second, failed)
+		l.await(t, time.Now(), failed)
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
-		l.awaitAllowed(t, time.Now(), 5*time.Second)
+		l.awaitAllowed(t, time.Now())
 	}
 	w.checkExact(t, l.stop())
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
@@ -39,7 +40,7 @@ func newMoveTest(t *testing.T) *moveTest {
 				return err
 			}
 		}
-		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", UserID: 1, Digest: core.DigestOf("1")})
+		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", UserID: 1, Digest: secrets.DigestOf("1")})
 	})
 	return m
 }
@@ -145,7 +146,7 @@ func TestSlowMove(t *testing.T) {
 		m.mustConsume(1)
 	}
 	first := task{kind: moveKeyCounter, seq: 1, from: 1, to: 2, move: 1}
-	left, err := m.s.beginMove(t.Context(), moveAccount, first)
+	left, err := m.s.atSource(t.Context(), moveBeginScript, moveAccount, first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,11 +159,11 @@ func TestSlowMove(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.check(4)
-		if err := m.s.endMove(t.Context(), moveAccount, first); err != nil {
+		if _, err := m.s.atSource(t.Context(), moveEndScript, moveAccount, first); err != nil {
 			t.Fatal(err)
 		}
 		m.check(4)
-		if left, err = m.s.beginMove(t.Context(), moveAccount, first); err != nil {
+		if left, err = m.s.atSource(t.Context(), moveBeginScript, moveAccount, first); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +217,7 @@ func TestReusedSeqAfterMove(t *testing.T) {
 	m.refused(2)
 	for _, user := range []int64{1, 2} {
 		m.update(func(tx core.Tx) error {
-			return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", Seq: 1, UserID: user, Digest: core.DigestOf("1")})
+			return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", Seq: 1, UserID: user, Digest: secrets.DigestOf("1")})
 		})
 		m.mustConsume(user)
 		m.check(1)

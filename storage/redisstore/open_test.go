@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -176,11 +177,4 @@ func fakeServer(t testing.TB, what string) string {
 }
 
 // deadAddress returns an address without listener.
-func deadAddress(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
+func deadAddress(t testing.TB) string { return "127.0.0.1:" + freeport.Take(t) }

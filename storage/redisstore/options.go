@@ -171,50 +171,7 @@ func (o *Options) clientOption() rueidis.ClientOption {
 
 func (o *Options) dialer() net.Dialer { return net.Dialer{Timeout: o.Timeout, KeepAlive: keepAlive} }
 
-// toSentinel marks connections to sentinels. The client uses the same dial and credentials functions for
-// sentinels and servers, but passes this TLS config only for sentinels.
-var toSentinel = new(tls.Config)
-
-// sentinelConn is a connection to a sentinel. The type of its address marks it for [Options.credentials].
-type (
-	sentinelConn struct{ net.Conn }
-	sentinelAddr struct{ net.Addr }
-)
-
-// RemoteAddr implements [net.Conn].
-func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
-
-// dial connects with the current TLS config.
-func (o *Options) dial(ctx context.Context, address string, d *net.Dialer, of *tls.Config) (net.Conn, error) {
-	c, err := dial(ctx, address, d, o.access.Load().TLS)
-	switch {
-	case err != nil:
-		return nil, err
-	case of == toSentinel:
-		return sentinelConn{c}, nil
-	}
-	return o.conns.track(c), nil
-}
-
-// credentials returns the current credentials for a connection that [Options.dial] has made.
-func (o *Options) credentials(c rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-	a := o.access.Load()
-	if _, ok := c.Address.(sentinelAddr); ok {
-		return rueidis.AuthCredentials{Username: a.SentinelUsername, Password: a.SentinelPassword}, nil
-	}
-	return rueidis.AuthCredentials{Username: a.Username, Password: a.Password}, nil
-}
-
-// dial connects to host:port or to a unix socket.
-func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
-	if strings.HasPrefix(address, "/") {
-		return d.DialContext(ctx, "unix", address)
-	}
-	if t != nil {
-		return (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", address)
-	}
-	return d.DialContext(ctx, "tcp", address)
-}
+func (o *Options) connect() (rueidis.Client, error) { return rueidis.NewClient(o.clientOption()) }
 
 // explain adds to a connection error which option is probably wrong.
 func (o *Options) explain(err error) error {
@@ -250,5 +207,3 @@ func (o *Options) explain(err error) error {
 // unexpectedReply is the error text of rueidis when a reply is not RESP. The first byte of the reply
 // follows.
 const unexpectedReply = "received unknown message type: "
-
-func (o *Options) connect() (rueidis.Client, error) { return rueidis.NewClient(o.clientOption()) }

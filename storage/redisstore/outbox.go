@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -52,6 +51,9 @@ func parseTask(s string) (k task, err error) {
 // drain runs the tasks in the outbox of an account. After wait it returns [core.ErrUnavailable], and the
 // tasks continue until the store is closed.
 func (s *Store) drain(ctx context.Context, account string, wait time.Duration) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	s.background.Go(func() {
 		_, err, _ := s.drains.Do(account, func() (any, error) {
@@ -59,6 +61,7 @@ func (s *Store) drain(ctx context.Context, account string, wait time.Duration) e
 		})
 		done <- err
 	})
+	s.end()
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -71,63 +74,51 @@ func (s *Store) drain(ctx context.Context, account string, wait time.Duration) e
 	}
 }
 
-// runTasks runs tasks until the outbox is empty.
+// runTasks runs tasks until the outbox is empty. Successive deletions of counters of keys run in parallel.
 func (s *Store) runTasks(ctx context.Context, account string) error {
 	for {
 		tasks, err := s.pendingTasks(ctx, account)
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
-		for rest := tasks; len(rest) > 0; {
-			if s.closing.Load() {
-				return errClosed
+		for len(tasks) > 0 {
+			n := 0
+			for n < len(tasks) && strings.HasPrefix(tasks[n], deleteKeyCounter+" ") {
+				n++
 			}
-			n := max(1, leadingDeletions(rest))
-			var g errgroup.Group
-			g.SetLimit(maxParallel)
-			for _, text := range rest[:n] {
-				g.Go(func() error { return s.runTask(ctx, account, text) })
-			}
-			if err := g.Wait(); err != nil {
+			n = max(1, n)
+			if err := parallel(n, func(i int) error { return s.runTask(ctx, account, tasks[i]) }); err != nil {
 				return err
 			}
-			rest = rest[n:]
+			tasks = tasks[n:]
 		}
 	}
 }
 
-// leadingDeletions returns how many tasks at the start delete the counter of a key. They run in parallel.
-func leadingDeletions(tasks []string) int {
-	n := slices.IndexFunc(tasks, func(text string) bool { return !strings.HasPrefix(text, deleteKeyCounter+" ") })
-	if n < 0 {
-		return len(tasks)
-	}
-	return n
-}
-
-// readDrained runs a batch of reads at a moment when the outbox of the account is empty.
-func (s *Store) readDrained(ctx context.Context, account string, fill func(*batch)) ([]rueidis.RedisMessage, error) {
+// readDrained runs a batch of reads at a moment when the outbox is empty. It waits for the tasks of the outbox, and returns the
+// version of the account.
+func (r *reader) readDrained(wait time.Duration, fill func(*batch)) (version string, answers []rueidis.RedisMessage, err error) {
 	for begun := time.Now(); ; {
-		b := newBatch(s.o.account(account))
-		b.add("LLEN", s.o.account(account).key("outbox"))
+		b := newBatchOf(r.version)
+		b.add("LLEN", r.slot.key("outbox"))
 		fill(b)
-		_, answers, err := s.readBatch(ctx, b)
-		if err != nil || number(answers[0]) == 0 {
-			return answers[min(1, len(answers)):], err
+		if version, answers, err = r.s.readBatch(r.ctx, b); err != nil {
+			return "", nil, err
 		}
-		if err := s.drain(ctx, account, s.o.Timeout); err != nil {
-			return nil, err
+		if number(answers[0]) == 0 {
+			return version, answers[1:], nil
 		}
-		if time.Since(begun) > maxRetryTime {
-			return nil, pendingError(errPending)
+		if err := r.s.drain(r.ctx, r.in.Account, wait); err != nil {
+			return "", nil, err
+		}
+		if time.Since(begun) > max(wait, maxRetryTime) {
+			return "", nil, core.Unavailable(errors.New("redis: concurrent transactions keep adding tasks to the account"))
 		}
 	}
 }
 
 // pendingTasks returns the oldest maxArgs tasks in the outbox of an account.
 func (s *Store) pendingTasks(ctx context.Context, account string) ([]string, error) {
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
 	all, err := s.do(ctx, s.client.B().Lrange().Key(s.o.account(account).key("outbox")).Start(0).Stop(maxArgs-1).Build()).AsStrSlice()
 	return all, unavailable(err)
 }
@@ -143,8 +134,12 @@ func (s *Store) runTask(ctx context.Context, account, text string) error {
 		err = s.deleteCountersOf(ctx, account, k.from)
 	case deleteKeyCounter:
 		err = s.deleteCounter(ctx, s.o.usage(account, k.from), fieldOf(k.seq))
-	case removeTombstone:
-		err = s.removeTombstone(ctx, s.o.usage(account, k.from), k.seq)
+	case removeTombstone: // of the user if seq is 0
+		field := userField
+		if k.seq != 0 {
+			field = fieldOf(k.seq)
+		}
+		err = unavailable(s.do(ctx, s.client.B().Del().Key(s.o.usage(account, k.from).tombstone(field)).Build()).Error())
 	case moveKeyCounter:
 		err = s.moveCounter(ctx, account, k)
 	default:
@@ -153,8 +148,6 @@ func (s *Store) runTask(ctx context.Context, account, text string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
 	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("outbox")).Count(1).Element(text).Build()).Error())
 }
 
@@ -162,24 +155,11 @@ func (s *Store) runTask(ctx context.Context, account, text string) error {
 // resource before its deletion.
 const tombstoneTTL = "60000"
 
-// removeTombstone allows a number to be used again: that of a key, or of the user if seq is 0.
-func (s *Store) removeTombstone(ctx context.Context, n keySlot, seq int64) error {
-	key := n.tombstone(userField)
-	if seq != 0 {
-		key = n.tombstone(fieldOf(seq))
-	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	return unavailable(s.do(ctx, s.client.B().Del().Key(key).Build()).Error())
-}
-
 // deleteCounter deletes the counter, histories and other data of a key or user, and leaves a tombstone.
 func (s *Store) deleteCounter(ctx context.Context, n keySlot, field string) error {
 	keys := append([]string{n.counters(), n.tombstone(field)}, n.dataKeys(field)...)
 	args := append([]string{tombstoneTTL}, counterFields(field)...)
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	return unavailable(deleteCounterScript.write(ctx, s, keys, args).Error())
+	return unavailable(deleteCounterScript.run(ctx, s.writes, keys, args).Error())
 }
 
 // deleteCountersOf deletes the counters of a user and of its keys. The user's own counter goes first:
@@ -194,15 +174,7 @@ func (s *Store) deleteCountersOf(ctx context.Context, account string, user int64
 		if err != nil || len(fields) == 0 {
 			return err
 		}
-		if s.closing.Load() {
-			return errClosed
-		}
-		var g errgroup.Group
-		g.SetLimit(maxParallel)
-		for _, field := range fields {
-			g.Go(func() error { return s.deleteCounter(ctx, n, field) })
-		}
-		if err := g.Wait(); err != nil {
+		if err := parallel(len(fields), func(i int) error { return s.deleteCounter(ctx, n, fields[i]) }); err != nil {
 			return err
 		}
 	}
@@ -210,8 +182,6 @@ func (s *Store) deleteCountersOf(ctx context.Context, account string, user int64
 
 // counterFieldsOf returns some of the counter fields of a user; none at the end.
 func (s *Store) counterFieldsOf(ctx context.Context, n keySlot) ([]string, error) {
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
 	var all []string
 	for cursor := uint64(0); ; {
 		e, err := s.do(ctx, s.client.B().Hscan().Key(n.counters()).Cursor(cursor).Count(maxArgs).Build()).AsScanEntry()
@@ -232,19 +202,22 @@ func (s *Store) counterFieldsOf(ctx context.Context, n keySlot) ([]string, error
 // moveCounter moves the counter and data of a key to another user: freeze the source, copy, delete the
 // source. The key never counts in two places.
 func (s *Store) moveCounter(ctx context.Context, account string, k task) error {
-	moved, err := s.beginMove(ctx, account, k)
+	moved, err := s.atSource(ctx, moveBeginScript, account, k)
 	if err != nil {
 		return err
 	}
 	if err := s.copyMoved(ctx, account, k, moved); err != nil {
 		return err
 	}
-	return s.endMove(ctx, account, k)
+	_, err = s.atSource(ctx, moveEndScript, account, k)
+	return err
 }
 
-// beginMove freezes the counter in the source slot, and returns the counter and its data.
-func (s *Store) beginMove(ctx context.Context, account string, k task) ([]rueidis.RedisMessage, error) {
-	return s.runLong(ctx, moveBeginScript, s.sourceKeys(account, k), fieldOf(k.seq), strconv.Itoa(int(k.move)), tombstoneTTL)
+// atSource runs the first or the last step of a move in the slot of the old user.
+func (s *Store) atSource(ctx context.Context, c *script, account string, k task) ([]rueidis.RedisMessage, error) {
+	from, field := s.o.usage(account, k.from), fieldOf(k.seq)
+	keys := append([]string{from.counters(), from.tombstone(field)}, from.dataKeys(field)...)
+	return s.runLong(ctx, c, keys, field, strconv.Itoa(int(k.move)), tombstoneTTL)
 }
 
 // copyMoved creates the counter in the target slot.
@@ -255,30 +228,16 @@ func (s *Store) copyMoved(ctx context.Context, account string, k task, moved []r
 		args = append(args, textOf(m))
 	}
 	if len(moved) == 0 { // the key was never used, or the move has ended
-		args = append(args, encodeCounter(&core.Counter{}, k.move), "", "0", "", "", "")
+		args = append(args, encodeCounter(&core.Counter{}, k.move), "", "", "", "", "")
 	}
 	keys := append([]string{to.counters(), to.tombstone(userField), to.tombstone(field)}, to.dataKeys(field)...)
 	_, err := s.runLong(ctx, moveCopyScript, keys, args...)
 	return err
 }
 
-// endMove deletes the counter and its data in the source slot.
-func (s *Store) endMove(ctx context.Context, account string, k task) error {
-	_, err := s.runLong(ctx, moveEndScript, s.sourceKeys(account, k), fieldOf(k.seq), strconv.Itoa(int(k.move)), tombstoneTTL)
-	return err
-}
-
-// sourceKeys returns the keys for beginMove and endMove.
-func (s *Store) sourceKeys(account string, k task) []string {
-	from, field := s.o.usage(account, k.from), fieldOf(k.seq)
-	return append([]string{from.counters(), from.tombstone(field)}, from.dataKeys(field)...)
-}
-
 // runLong runs a script that writes. Its timeout is ten times longer, as a long history takes time.
 func (s *Store) runLong(ctx context.Context, c *script, keys []string, args ...string) ([]rueidis.RedisMessage, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*s.o.Timeout)
-	defer cancel()
-	r := c.write(ctx, s, keys, args)
+	r := c.run(ctx, s.forLonger(9*s.o.Timeout), keys, args)
 	if err := unavailable(r.Error()); err != nil {
 		return nil, err
 	}

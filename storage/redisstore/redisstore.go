@@ -45,17 +45,19 @@ type Store struct {
 
 	o            Options
 	client       rueidis.Client
+	reads        *calls // for commands that need not wait for replicas
+	writes       *calls // for writes
 	replicaConns replicaConns
-	nodes        *nodes
-	deadlines    deadlines
+	masters      masters
 
-	knownAccounts sync.Map                 // ids of existing accounts; accounts are never deleted
-	writeLocks    keyedmutex.Mutex         // serializes the transactions of an account in this process
-	drains        singleflight.Group       // running drains of outboxes, by account
-	watch         *watch                   // receives the changes of other processes
-	settings      atomic.Pointer[settings] // options that may change while the store is open
+	knownAccounts sync.Map             // ids of existing accounts; accounts are never deleted
+	writeLocks    keyedmutex.Mutex     // serializes the transactions of an account in this process
+	drains        singleflight.Group   // running drains of outboxes, by account
+	watch         *watch               // receives the changes of other processes
+	history       atomic.Int64         // see [Store.SetHistoryCap]
+	wait          atomic.Pointer[Wait] // see [Store.SetWait]
 
-	marks       marks
+	marks       sync.Map              // mark, as remembered, by name
 	refused     atomic.Pointer[error] // the error of every call after a loss; nil otherwise
 	otherFormat atomic.Pointer[error] // the error of every call while the data has another format; nil otherwise
 	losses      atomic.Uint64         // losses that this node has found
@@ -65,15 +67,9 @@ type Store struct {
 
 	background sync.WaitGroup // goroutines that may outlive their call; Close waits for them
 
-	inUse   sync.RWMutex // read-locked by each call
+	inUse   sync.RWMutex // read-locked by each call to Redis
 	closed  bool
 	closing atomic.Bool // long calls stop when it is true
-}
-
-// settings are the options that may change while the store is open.
-type settings struct {
-	history int
-	wait    Wait
 }
 
 // Open connects to the servers and checks that they are usable. Its error is one line.
@@ -86,30 +82,29 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
-	s := &Store{o: o, client: client, deadlines: deadlines{timeout: o.Timeout}}
+	s := &Store{o: o, client: client}
+	s.reads, s.writes = &calls{Client: client, s: s}, s.forLonger(0)
 	s.Resources = resource.New(database{s})
 	s.warnings.at = map[string]time.Time{}
-	s.marks.all = map[string]*mark{}
 	s.SetHistoryCap(o.History)
-	s.nodes = newNodes(s)
+	s.SetWait(o.Wait)
+	s.masters.single.Store(newMaster(s, o.address()))
 	if err := s.check(ctx); err != nil {
-		s.background.Wait()
 		client.Close()
 		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
-	startWatch(s)
+	if err := startWatch(s); err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
+	}
 	return s, nil
 }
 
 // SetHistoryCap sets the maximum number of entries of a history. 0 means [DefaultHistory].
-func (s *Store) SetHistoryCap(entries int) {
-	s.changeSettings(func(t *settings) { t.history = cmp.Or(entries, DefaultHistory) })
-}
+func (s *Store) SetHistoryCap(entries int) { s.history.Store(int64(cmp.Or(entries, DefaultHistory))) }
 
 // SetWait sets how many replicas must confirm each decision and write.
-func (s *Store) SetWait(w Wait) {
-	s.changeSettings(func(t *settings) { t.wait = w })
-}
+func (s *Store) SetWait(w Wait) { s.wait.Store(&w) }
 
 // SetAccess sets the credentials of new connections. Open connections stay. It tries to connect in the
 // background, and logs a warning if that fails.
@@ -129,19 +124,10 @@ func (s *Store) SetAccess(a Access) {
 	})
 }
 
-func (s *Store) changeSettings(change func(*settings)) {
-	t := settings{history: s.o.History, wait: s.o.Wait}
-	if old := s.settings.Load(); old != nil {
-		t = *old
-	}
-	change(&t)
-	s.settings.Store(&t)
-}
-
 // HistoryCap returns the maximum number of entries of a history.
-func (s *Store) HistoryCap() int { return s.settings.Load().history }
+func (s *Store) HistoryCap() int { return int(s.history.Load()) }
 
-// Close waits for running calls and for goroutines that they have started, and closes the connections. A second Close does nothing.
+// Close waits for running calls to Redis and for the goroutines of the store, and closes the connections. A second Close does nothing.
 func (s *Store) Close() error {
 	s.closing.Store(true)
 	s.inUse.Lock()
@@ -151,7 +137,7 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	s.watch.stop()
-	s.background.Wait() // neither calls nor the watch start goroutines now
+	s.background.Wait() // nothing starts goroutines now
 	s.client.Close()
 	s.replicaConns.close()
 	return nil

@@ -13,7 +13,8 @@ import (
 func TestAccountsChangeIndependently(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s, other := openFaulty(t, faulty(server.Addr())), openFaulty(t, faulty(server.Addr()))
+	o := redisstore.Options{Addresses: []string{server.Addr()}}
+	s, other := openFaulty(t, o), openFaulty(t, o)
 	mine, theirs := newWorld(t, s, 0).account, newWorld(t, s, 0).account
 	changes := map[string]func(s *redisstore.Store, account string, fn func() error) error{
 		"access": func(s *redisstore.Store, account string, fn func() error) error {

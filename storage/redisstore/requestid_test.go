@@ -16,8 +16,8 @@ import (
 func dayLater(t testing.TB, server *redistest.Server, prefix string, k *core.Key) {
 	t.Helper()
 	began := server.Do(t, "EVAL", `local c = redis.call('HGET', KEYS[1], ARGV[1])
-		local began = struct.unpack('>I4', c, 59)
-		redis.call('HSET', KEYS[1], ARGV[1], string.sub(c, 1, 58) .. struct.pack('>I4', began - 90000) .. string.sub(c, 63))
+		local began = struct.unpack('>I4', c, 19)
+		redis.call('HSET', KEYS[1], ARGV[1], string.sub(c, 1, 18) .. struct.pack('>I4', began - 90000) .. string.sub(c, 23))
 		return began`, "1", fmt.Sprintf("%s{%s/%d}c", prefix, k.AccountID, k.UserID), fmt.Sprint(k.Seq))
 	if n, err := strconv.ParseInt(began, 10, 64); err != nil || time.Since(time.Unix(n, 0)).Abs() > time.Minute {
 		t.Fatalf("the request ids began at %q, want a moment ago", began)

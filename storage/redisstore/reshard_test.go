@@ -31,7 +31,7 @@ func TestResharding(t *testing.T) {
 			}
 			moved := time.Now()
 			for i := range l.w.keys {
-				l.await(t, moved, 10*time.Second, outcomeAllowed, func(c call) bool { return c.key == i })
+				l.await(t, moved, outcomeAllowed, func(c call) bool { return c.key == i })
 			}
 			calls := l.stop()
 			if late := filterCalls(calls, failed, after(moved.Add(5*time.Second))); len(late) > 0 {

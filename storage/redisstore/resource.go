@@ -18,20 +18,16 @@ type database struct{ s *Store }
 
 // View implements [resource.Database]. Its reads may see different versions.
 func (d database) View(ctx context.Context, in resource.Scope, fn func(resource.Reader) error) error {
-	if err := d.s.begin(); err != nil {
-		return err
-	}
-	defer d.s.end()
 	return fn(d.s.newReader(ctx, in))
 }
 
 // Change implements [resource.Database]. It also runs the tasks that follow from the changes.
 func (d database) Change(ctx context.Context, in resource.Scope, fn func(resource.Reader) (*resource.Changes, error)) error {
 	s := d.s
-	if err := s.begin(); err != nil {
+	if err := s.begin(); err != nil { // fn does not run
 		return err
 	}
-	defer s.end()
+	s.end()
 	tasks, err := s.change(ctx, in, fn)
 	if err != nil || !tasks {
 		return err
@@ -43,11 +39,11 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 // errStale means that what a transaction has read has changed since it began. The transaction runs again.
 var errStale = errors.New("the account has changed since the transaction began")
 
-// errPending means that the outbox has tasks of an earlier transaction. They must run first.
-var errPending = errors.New("the outbox of the account is not empty")
-
-// maxDrainTime is how long a transaction waits for the tasks of the outbox.
-const maxDrainTime = 30 * time.Second
+// Bounds of a transaction.
+const (
+	maxRetryTime = 5 * time.Second  // for retries because others change the account
+	maxDrainTime = 30 * time.Second // for the tasks of the outbox
+)
 
 // change commits a transaction, and reports whether it has added tasks to the outbox.
 func (s *Store) change(ctx context.Context, in resource.Scope, fn func(resource.Reader) (*resource.Changes, error)) (tasks bool, err error) {
@@ -56,60 +52,43 @@ func (s *Store) change(ctx context.Context, in resource.Scope, fn func(resource.
 		return false, unavailable(err)
 	}
 	defer unlock()
-	for begun := time.Now(); ; {
-		err := s.retryStale(func() (done bool, err error) {
-			r := s.newReader(ctx, in)
-			r.tracked = true
-			done, tasks, err = r.try(fn)
-			if errors.Is(err, errStale) {
-				return false, nil
-			}
-			return done, err
-		})
-		if !errors.Is(err, errPending) || time.Since(begun) > maxDrainTime {
-			return tasks, pendingError(err)
+	for begun, n := time.Now(), 0; ; n++ {
+		r := s.newReader(ctx, in)
+		r.tracked = true
+		tasks, err := r.try(fn)
+		switch {
+		case !errors.Is(err, errStale):
+			return tasks, err
+		case n > 0 && time.Since(begun) > maxRetryTime:
+			return false, core.Unavailable(errors.New("redis: too many concurrent changes to the account"))
 		}
-		if err := s.drain(ctx, in.Account, maxDrainTime); err != nil {
-			return false, err
-		}
+		time.Sleep(rand.N(time.Millisecond << min(n, 6))) // up to 64 ms
 	}
 }
 
-// try runs a transaction once. done is false if the account has changed before the commit; the error is
-// errStale if it has changed between two reads. tasks is true if the outbox has new tasks.
-func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (done, tasks bool, err error) {
+// try runs a transaction once. The error is errStale if the account has changed meanwhile. tasks is true if the outbox has new tasks.
+func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (tasks bool, err error) {
 	c, err := fn(r)
-	if err != nil || len(c.Records) == 0 {
-		return true, false, err
+	if err != nil || c.Empty() {
+		return false, err
 	}
 	w, err := r.writes(c)
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
 	if err := w.batch.checkSize(); err != nil {
-		return false, false, err
+		return false, err
 	}
-	if err := r.s.claimDigests(r.ctx, w.claims); err != nil {
-		return false, false, err
+	// Before the commit, so that a committed key is always found. The other keys of an entry stay: if the commit fails, they still
+	// have the digest.
+	if err := r.s.eachDigest(r.ctx, claimDigestScript, w.claims); err != nil {
+		return false, err
 	}
-	if done, err = r.s.commit(r.ctx, w.batch, r.seen); !done || err != nil {
-		return done, false, err
+	if err := r.s.commit(r.ctx, w.batch, r.seen); err != nil {
+		return false, err
 	}
-	r.s.releaseDigests(r.ctx, w.releases)
-	return true, w.hasTasks, nil
-}
-
-// pendingError turns errPending into [core.ErrUnavailable].
-func pendingError(err error) error {
-	if errors.Is(err, errPending) {
-		return core.Unavailable(errors.New("redis: concurrent transactions keep adding tasks to the account"))
-	}
-	return err
-}
-
-// backoff returns the random delay before retry n: up to 64 ms.
-func backoff(n int) time.Duration {
-	return rand.N(time.Millisecond << min(n, 6))
+	_ = r.s.eachDigest(r.ctx, releaseDigestScript, w.releases) // a key that lacks the digest is ignored
+	return w.hasTasks, nil
 }
 
 // reader is a [resource.Reader].
@@ -121,10 +100,7 @@ type reader struct {
 	version string // name of the version that a transaction depends on
 
 	tracked bool   // of a transaction: all reads see one version
-	begun   bool   // the transaction has read
-	seen    string // the version that it has seen
-
-	last map[resource.Kind]int64 // nil before it is read
+	seen    string // the version that it has seen, "" before the first read
 }
 
 func (s *Store) newReader(ctx context.Context, in resource.Scope) *reader {
@@ -141,50 +117,31 @@ func (s *Store) newReader(ctx context.Context, in resource.Scope) *reader {
 	return r
 }
 
-// read runs a batch of reads. The first one of a transaction also looks for tasks in the outbox.
-func (r *reader) read(fill func(*batch)) ([]rueidis.RedisMessage, error) {
-	b, first := newBatchOf(r.version), r.tracked && !r.begun
-	if first {
-		b.add("LLEN", r.slot.key("outbox"))
+// read runs a batch of reads. The first one of a transaction waits until the outbox is empty.
+func (r *reader) read(fill func(*batch)) (answers []rueidis.RedisMessage, err error) {
+	if r.tracked && r.seen == "" {
+		r.seen, answers, err = r.readDrained(maxDrainTime, fill)
+		return answers, err
 	}
+	b := newBatchOf(r.version)
 	fill(b)
 	version, answers, err := r.s.readBatch(r.ctx, b)
-	switch {
-	case err != nil:
-		return nil, err
-	case first && number(answers[0]) > 0:
-		return nil, errPending
-	case first:
-		r.begun, r.seen, answers = true, version, answers[1:]
-	case r.tracked && version != r.seen:
-		return nil, errStale
+	if err == nil && r.tracked && version != r.seen {
+		err = errStale
 	}
-	return answers, nil
+	return answers, err
 }
 
 // Exists implements [resource.Reader].
 func (r *reader) Exists() (bool, error) {
-	if r.in.Registry {
+	if _, known := r.s.knownAccounts.Load(r.in.Account); known || r.in.Registry {
 		return true, nil
 	}
-	return r.s.accountExists(r.ctx, r.in.Account)
-}
-
-// accountExists reports whether an account exists.
-func (s *Store) accountExists(ctx context.Context, account string) (bool, error) {
-	if _, known := s.knownAccounts.Load(account); known {
-		return true, nil
+	exists, err := r.s.do(r.ctx, r.s.client.B().Exists().Key(r.s.o.registry().record(resource.Account, r.in.Account)).Build()).AsBool()
+	if exists { // writes to the account need not wait for the master of the registry again
+		r.s.knownAccounts.Store(r.in.Account, true)
 	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	exists, err := s.do(ctx, s.client.B().Exists().Key(s.o.registry().record(resource.Account, account)).Build()).AsBool()
-	if err != nil {
-		return false, unavailable(err)
-	}
-	if exists {
-		s.knownAccounts.Store(account, true)
-	}
-	return exists, nil
+	return exists, unavailable(err)
 }
 
 // Records implements [resource.Reader].
@@ -263,23 +220,16 @@ func (r *reader) Holder(u resource.Unique) (string, error) {
 	return id, nil
 }
 
-var kinds = []resource.Kind{resource.Account, resource.OwnerKey, resource.User, resource.Plan, resource.Key}
+// Counters implements [resource.Reader].
+func (r *reader) Counters(ids []core.CounterID) ([]core.Counter, error) {
+	return r.s.Counters(r.ctx, ids)
+}
 
 // Last implements [resource.Reader].
 func (r *reader) Last(kind resource.Kind) (int64, error) {
-	if r.last == nil {
-		answers, err := r.read(func(b *batch) {
-			for _, kind := range kinds {
-				b.add("HGET", r.slot.key("last"), string(kind))
-			}
-		})
-		if err != nil {
-			return 0, err
-		}
-		r.last = map[resource.Kind]int64{}
-		for i, kind := range kinds {
-			r.last[kind] = number(answers[i])
-		}
+	answers, err := r.read(func(b *batch) { b.add("HGET", r.slot.key("last"), string(kind)) })
+	if err != nil {
+		return 0, err
 	}
-	return r.last[kind], nil
+	return number(answers[0]), nil
 }

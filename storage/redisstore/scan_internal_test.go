@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -32,18 +34,26 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 	}
 	n := m.s.o.account(moveAccount)
 	onPlan, users := n.keys(core.KeyFilter{PlanID: &plan.ID}), n.users(core.UserFilter{})
+	ofKey := func(id string) core.CounterID { return core.CounterID{Account: moveAccount, KeyID: id} }
+	ofUser := func(id string) core.CounterID {
+		n, err := strconv.ParseInt(id, 10, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return core.CounterID{Account: moveAccount, UserID: n}
+	}
 	for _, c := range []struct {
 		name    string
 		index   string
 		counter func(string) core.CounterID
 		change  func()
 	}{
-		{"a key comes", onPlan, keyCounterID(moveAccount), func() { put(keys[0], plan.ID) }},
-		{"a key goes to another plan", onPlan, keyCounterID(moveAccount), func() { put(keys[0], "plan_2") }},
-		{"a key is deleted", onPlan, keyCounterID(moveAccount), func() { m.update(func(tx core.Tx) error { return tx.DeleteKey(keys[1].ID) }) }},
-		{"a user is deleted", users, userCounterID(moveAccount), func() { m.update(func(tx core.Tx) error { return tx.DeleteUser(keys[2].UserID) }) }},
+		{"a key comes", onPlan, ofKey, func() { put(keys[0], plan.ID) }},
+		{"a key goes to another plan", onPlan, ofKey, func() { put(keys[0], "plan_2") }},
+		{"a key is deleted", onPlan, ofKey, func() { m.update(func(tx core.Tx) error { return tx.DeleteKey(keys[1].ID) }) }},
+		{"a user is deleted", users, ofUser, func() { m.update(func(tx core.Tx) error { return tx.DeleteUser(keys[2].UserID) }) }},
 	} {
-		var got int64
+		var got atomic.Int64
 		seen := 0
 		counter := func(id string) core.CounterID {
 			if seen++; seen == scanBatch { // after the first batch
@@ -51,11 +61,17 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 			}
 			return c.counter(id)
 		}
-		read := func(ctx context.Context, locations []location) ([]counterDays, []int, error) {
-			return m.s.readDay(ctx, locations, core.DateOf(noon))
-		}
-		if err := m.s.eachDayInIndex(t.Context(), c.index, counter, read, func(d *core.CounterDay) { got += d.Allowed }); err != nil || got != want {
-			t.Errorf("%s: got %d, %v; want %d", c.name, got, err, want)
+		err := m.s.scanIndex(t.Context(), c.index, counter, func(ctx context.Context, ids []core.CounterID) error {
+			days, err := m.s.daysOf(ctx, ids, core.DateOf(noon))
+			for _, of := range days {
+				for _, d := range of.days {
+					got.Add(d.Allowed)
+				}
+			}
+			return err
+		})
+		if err != nil || got.Load() != want {
+			t.Errorf("%s: got %d, %v; want %d", c.name, got.Load(), err, want)
 		}
 	}
 }

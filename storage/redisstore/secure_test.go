@@ -53,7 +53,7 @@ func TestSentinelPassword(t *testing.T) {
 	master.Kill()
 	killed := time.Now()
 	n.AwaitFailover(t, master)
-	t.Logf("away for %v", l.awaitAllowed(t, killed, 20*time.Second))
+	t.Logf("away for %v", l.awaitAllowed(t, killed))
 	w.checkBounds(t, l.stop())
 	told.awaitTrust(t)
 

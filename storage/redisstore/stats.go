@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -36,7 +34,7 @@ func (s *Store) Stats() (st Stats) {
 	st.Lost, st.Losses, st.Failovers = s.refused.Load() != nil, s.losses.Load(), s.failovers.Load()
 	for _, m := range w.masters {
 		st.Warnings += m.warnings
-		if m.node.away.Load() != nil {
+		if m.away.Load() != nil {
 			st.Away++
 		}
 		st.Watching = st.Watching && time.Duration(m.trustedUntil.Load()) > now
@@ -80,31 +78,22 @@ func (s *Store) Health(ctx context.Context) error {
 // probe writes to each master in parallel, and waits for replicas like a decision. It fails when a master only answers
 // reads: its memory is full, its replicas are missing, its disk is full, or it is a replica. The error and the log name the master.
 func (s *Store) probe(ctx context.Context) error {
-	if err := s.begin(); err != nil {
-		return err
-	}
-	defer s.end()
-	masters := s.masterNodes()
+	masters, _ := s.watch.list()
 	if len(masters) == 0 {
 		return unavailable(errors.New("no master is known"))
 	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
 	now := strconv.FormatInt(time.Now().UnixMilli(), 10)
-	var g errgroup.Group
-	for _, n := range masters {
-		g.Go(func() error {
-			set := s.client.B().Set().Key(s.o.markName(n.markNumber.Load()) + ":probe").Value(now).Build()
-			err := s.doWrite(ctx, set).Error()
-			s.warnings.logWhile(err != nil && n.away.Load() == nil, // the watch logs that a master is away
-				s.o.Logger, n.address, time.Now(), "redis takes no writes", "error", err)
-			if err != nil {
-				return unavailable(fmt.Errorf("test write to %s: %w", n.address, err))
-			}
-			return nil
-		})
-	}
-	return g.Wait()
+	return parallel(len(masters), func(i int) error {
+		m := masters[i]
+		set := s.client.B().Set().Key(s.o.markName(m.markNumber.Load()) + ":probe").Value(now).Build()
+		err := s.writes.Do(ctx, set).Error()
+		s.warnings.logWhile(err != nil && m.away.Load() == nil && !s.closing.Load(), // the watch logs that a master is away
+			s.o.Logger, m.address, time.Now(), "redis takes no writes", "error", err)
+		if err != nil {
+			return unavailable(fmt.Errorf("test write to %s: %w", m.address, err))
+		}
+		return nil
+	})
 }
 
 var _ core.HealthStore = (*Store)(nil)

@@ -1,83 +1,66 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 )
 
 // topology returns the masters by address, and updates the table of slots.
-func (s *Store) topology(ctx context.Context) (map[string]*node, error) {
-	switch {
-	case s.client.Mode() == rueidis.ClientModeCluster:
+func (s *Store) topology(ctx context.Context) (map[string]*master, error) {
+	if s.client.Mode() == rueidis.ClientModeCluster {
 		return s.clusterMasters(ctx)
-	case s.o.Sentinel != "":
-		return s.nodes.setSingle(s.sentinelMaster()), nil
 	}
-	return s.nodes.setSingle(s.o.Addresses[0]), nil
-}
-
-// sentinelMaster returns the master's address according to the sentinels.
-func (s *Store) sentinelMaster() (address string) {
-	for address = range s.client.Nodes() {
+	address := s.o.Addresses[0]
+	if s.o.Sentinel != "" {
+		for address = range s.client.Nodes() { // the master according to the sentinels
+		}
 	}
-	return address
-}
-
-// setSingle sets the address of the only master.
-func (ns *nodes) setSingle(address string) map[string]*node {
-	n := ns.single.Load()
-	if n.address != address {
-		n = newNode(address)
-		ns.single.Store(n)
+	m := s.masters.single.Load()
+	if m.address != address {
+		m = newMaster(s, address)
+		s.masters.single.Store(m)
 	}
-	return map[string]*node{address: n}
+	return map[string]*master{address: m}, nil
 }
 
 // clusterMasters reads from the Cluster which master serves which slot.
-func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
-	ranges, answeredBy, err := s.clusterSlots(ctx)
+func (s *Store) clusterMasters(ctx context.Context) (map[string]*master, error) {
+	s.watch.mu.Lock()
+	known := maps.Clone(s.watch.masters)
+	s.watch.mu.Unlock()
+	ranges, answeredBy, err := s.clusterSlots(ctx, known)
 	if err != nil {
 		return nil, err
 	}
-	old := map[string]*node{}
-	if table := s.nodes.bySlot.Load(); table != nil {
-		for _, n := range table {
-			if n != nil {
-				old[n.address] = n
-			}
-		}
-	}
-	all, table := map[string]*node{}, new([slots]*node)
+	all, table := map[string]*master{}, new([slots]*master)
 	for _, r := range ranges {
 		first, last, address, err := slotRange(r, answeredBy)
 		if err != nil {
 			return nil, err
 		}
-		n := all[address]
-		if n == nil {
-			if n = old[address]; n == nil {
-				n = newNode(address)
-			}
-			all[address] = n
+		m := cmp.Or(all[address], known[address])
+		if m == nil {
+			m = newMaster(s, address)
 		}
+		all[address] = m
 		for slot := first; slot <= last; slot++ {
-			table[slot] = n
+			table[slot] = m
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("the Cluster has no master")
+		return nil, errors.New("the Cluster has no master")
 	}
 	s.assignMarks(table, len(all))
-	s.nodes.bySlot.Store(table)
+	s.masters.bySlot.Store(table)
 	return all, nil
 }
 
@@ -87,17 +70,12 @@ const maxMarkSearch = 20 * slots
 
 // assignMarks gives each master the lowest-numbered mark in its slots. So every node uses the same mark,
 // and a promoted replica keeps it.
-func (s *Store) assignMarks(table *[slots]*node, masters int) {
-	ns, marked := s.nodes, map[*node]bool{}
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	for i := 0; len(marked) < masters && i < maxMarkSearch; i++ {
-		if i == len(ns.markSlots) {
-			ns.markSlots = append(ns.markSlots, s.slotOf(s.o.markName(int64(i))))
-		}
-		if n := table[ns.markSlots[i]]; n != nil && !marked[n] {
-			marked[n] = true
-			n.markNumber.Store(int64(i))
+func (s *Store) assignMarks(table *[slots]*master, masters int) {
+	marked := map[*master]bool{}
+	for i := int64(0); len(marked) < masters && i < maxMarkSearch; i++ {
+		if m := table[s.slotOf(s.o.markName(i))]; m != nil && !marked[m] {
+			marked[m] = true
+			m.markNumber.Store(i)
 		}
 	}
 }
@@ -108,31 +86,27 @@ func (s *Store) slotOf(key string) uint16 {
 	return cmd.Slot()
 }
 
-// clusterSlots asks all nodes in parallel and returns the first answer, with the address of its node. It
-// does not cancel the other calls, because other callers may share their connections.
-func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage, answeredBy string, err error) {
-	type answer struct {
-		ranges     []rueidis.RedisMessage
-		answeredBy string
-		err        error
-	}
-	nodes := s.client.Nodes()
-	answers := make(chan answer, len(nodes))
-	for address, n := range nodes {
-		s.background.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
-			defer cancel()
-			ranges, err := n.Do(ctx, n.B().ClusterSlots().Build()).ToArray()
-			answers <- answer{ranges, address, err}
-		})
-	}
+// clusterSlots returns the answer of the first node that answers, and the address of this node. It asks the known masters that are
+// away last: each of them may take the whole timeout.
+func (s *Store) clusterSlots(ctx context.Context, known map[string]*master) (ranges []rueidis.RedisMessage, answeredBy string, err error) {
 	err = errors.New("the Cluster has no node")
-	for range nodes {
-		a := <-answers
-		if a.err == nil {
-			return a.ranges, a.answeredBy, nil
+	nodes := s.client.Nodes()
+	order := func(address string) int {
+		switch m := known[address]; {
+		case m == nil:
+			return 1
+		case m.away.Load() == nil:
+			return 0
 		}
-		err = a.err
+		return 2
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(nodes), func(a, b string) int { return order(a) - order(b) }) {
+		ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+		ranges, err = nodes[address].Do(ctx, s.client.B().ClusterSlots().Build()).ToArray()
+		cancel()
+		if err == nil {
+			return ranges, address, nil
+		}
 	}
 	return nil, "", err
 }
@@ -158,173 +132,21 @@ func slotRange(m rueidis.RedisMessage, answeredBy string) (first, last int64, ad
 	return first, last, net.JoinHostPort(host, strconv.FormatInt(number(at[1]), 10)), nil
 }
 
-// node is a Redis master. While it is away, calls fail at once. Its watch notices when it is back.
-type node struct {
-	address    string
-	away       atomic.Pointer[error] // why the node is away; nil while it answers
-	lastReply  atomic.Int64          // time of the last answer to its watch, Unix nanoseconds
-	calls      chan struct{}         // one element for each running call
-	waits      chan struct{}         // one element for each call that waits for replicas
-	markNumber atomic.Int64          // number of its mark
-	loss       string                // description of its data loss, "" for none; guarded by watch.mu
-}
-
-func newNode(address string) *node {
-	return &node{address: address, calls: make(chan struct{}, maxCalls), waits: make(chan struct{}, maxReplicaConns)}
-}
-
-// enter registers a call, unless the node is away. It waits until ctx ends while maxCalls calls are
-// running. The caller must call leave.
-func (n *node) enter(ctx context.Context) error {
-	if why := n.away.Load(); why != nil {
-		return fmt.Errorf("redis at %s is away: %w", n.address, *why)
-	}
-	select {
-	case n.calls <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case n.calls <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("redis at %s: too many running calls: %w", n.address, ctx.Err())
-	}
-}
-
-// leave unregisters a call. A connection error sets the node away.
-func (n *node) leave(fault error) {
-	<-n.calls
-	switch {
-	case fault == nil, rueidis.IsRedisNil(fault), errors.Is(fault, context.Canceled):
-	case errors.Is(fault, context.DeadlineExceeded) && n.answers(): // only this call is slow
-	default:
-		n.setAway(fault)
-	}
-}
-
-// answers reports whether the watch has had an answer in the last 200 ms.
-func (n *node) answers() bool { return time.Since(time.Unix(0, n.lastReply.Load())) < 2*beat }
-
-// setAway marks the node as away, and reports whether it was not away before.
-func (n *node) setAway(why error) bool { return n.away.CompareAndSwap(nil, &why) }
-
-// setBack marks the node as reachable, and reports whether it was away.
-func (n *node) setBack() bool {
-	n.lastReply.Store(time.Now().UnixNano())
-	return n.away.Swap(nil) != nil
-}
-
 // slots is the number of slots of a Cluster.
 const slots = 16384
 
-// nodes maps slots to masters.
-type nodes struct {
-	bySlot atomic.Pointer[[slots]*node] // of a Cluster; nil otherwise
-	single atomic.Pointer[node]         // without a Cluster, and for slots without master
-
-	mu        sync.Mutex
-	markSlots []uint16 // cached slots of the first marks
-}
-
-func newNodes(s *Store) *nodes {
-	ns := &nodes{}
-	ns.single.Store(newNode(s.o.address()))
-	return ns
+// masters maps slots to masters.
+type masters struct {
+	bySlot atomic.Pointer[[slots]*master] // of a Cluster; nil otherwise
+	single atomic.Pointer[master]         // without a Cluster, and for slots without master
 }
 
 // ofSlot returns the master of a slot according to the last known topology.
-func (ns *nodes) ofSlot(slot uint16) *node {
-	if all := ns.bySlot.Load(); all != nil && slot < slots {
-		if n := all[slot]; n != nil {
-			return n
+func (ms *masters) ofSlot(slot uint16) *master {
+	if all := ms.bySlot.Load(); all != nil && slot < slots {
+		if m := all[slot]; m != nil {
+			return m
 		}
 	}
-	return ns.single.Load()
-}
-
-// Managed services put one address in front of a master and its replicas, and move the address at a failover. Open
-// connections stay at the former master. An error that means "wrong server" closes them all, and the client dials again.
-
-// conns are the open connections to servers.
-type conns struct {
-	mu      sync.Mutex
-	open    map[*trackedConn]struct{}
-	dropped time.Time // when dropAll last closed the connections
-}
-
-// trackedConn is an open connection to a server.
-type trackedConn struct {
-	net.Conn
-	in *conns
-}
-
-// Close implements [net.Conn].
-func (c *trackedConn) Close() error {
-	c.in.mu.Lock()
-	delete(c.in.open, c)
-	c.in.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// track returns the connection as an element of cs until it is closed.
-func (cs *conns) track(c net.Conn) net.Conn {
-	t := &trackedConn{c, cs}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if cs.open == nil {
-		cs.open = map[*trackedConn]struct{}{}
-	}
-	cs.open[t] = struct{}{}
-	return t
-}
-
-// dropEvery is the least time between two closings of all connections: a master may lack its replicas for long.
-const dropEvery = time.Second
-
-// dropAll closes all connections, at most once in dropEvery.
-func (cs *conns) dropAll() {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if time.Since(cs.dropped) < dropEvery {
-		return
-	}
-	cs.dropped = time.Now()
-	for c := range cs.open {
-		_ = c.Conn.Close()
-	}
-	clear(cs.open)
-}
-
-// wrongServer are the prefixes of errors that another server behind the same address may not return. Other errors concern the
-// server that the address names: LOADING ends when the data is loaded, OOM and MISCONF need an operator, and the client follows MOVED and
-// CLUSTERDOWN.
-var wrongServer = []string{
-	"READONLY",   // a replica refuses a write
-	"MASTERDOWN", // a replica without its master refuses a read
-	"UNBLOCKED",  // a master has become a replica while a call waited for replicas
-	"NOREPLICAS", // a master lacks replicas: they may follow a new master
-}
-
-// errReplica means that the server is a replica.
-var errReplica = errors.New("the server is a replica, not the master")
-
-// noteReply closes all connections after an error that means "wrong server". A Cluster and Sentinel have addresses for each
-// server, which the client follows.
-func (s *Store) noteReply(err error) {
-	reply, ok := rueidis.IsRedisErr(err)
-	if !ok || reply.IsNil() || !s.oneAddress() {
-		return
-	}
-	for _, prefix := range wrongServer {
-		if strings.HasPrefix(reply.Error(), prefix) {
-			s.o.conns.dropAll()
-			return
-		}
-	}
-}
-
-// oneAddress reports whether one address names the master, whichever server that is.
-func (s *Store) oneAddress() bool {
-	return s.o.Sentinel == "" && s.client.Mode() != rueidis.ClientModeCluster
+	return ms.single.Load()
 }

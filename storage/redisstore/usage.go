@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -38,20 +38,20 @@ const maxAttempts = 4
 // Consume implements [core.Store]. A request without answer in time is [core.ErrUnavailable]. It may be
 // counted, even later, when the server continues.
 func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
-	if err := s.begin(); err != nil {
-		return core.ConsumeResult{}, err
-	}
-	defer s.end()
 	flags := byte(0)
-	if s.settings.Load().wait.Replicas > 0 {
+	if s.wait.Load().Replicas > 0 {
 		flags |= flagWait
 	}
 	for range maxAttempts {
-		v, here, err := s.consume(c, flags)
+		v, here, err := s.consume(ctx, c, flags)
 		if here || err != nil {
 			return v, err
 		}
-		if err := s.ensureCounters(ctx, c.Account, c.KeyID, c.KeySeq, c.UserID); err != nil {
+		at := s.userLocation(c.Account, c.UserID)
+		if c.KeyID != "" {
+			at.field = fieldOf(c.KeySeq)
+		}
+		if err := s.ensureCounter(ctx, core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID}, at); err != nil {
 			return core.ConsumeResult{}, err
 		}
 	}
@@ -59,7 +59,7 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeR
 }
 
 // consume runs consume.lua. here is false if the key or the user has no counter in the slot of the user.
-func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, here bool, err error) {
+func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte) (v core.ConsumeResult, here bool, err error) {
 	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
 	ids := field
 	if c.KeyID == "" {
@@ -72,7 +72,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, 
 		keys = append(keys, n.requestIDs(ids), n.earlierRequestIDs(ids))
 		args = append(args, digestOfID(c.RequestID), string(encodeTerms(c)))
 	}
-	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
+	answer, err := consumeScript.run(ctx, s.writes, keys, args).AsBytes()
 	if err != nil {
 		return core.ConsumeResult{}, false, unavailable(err)
 	}
@@ -93,13 +93,14 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	b := append(buf[:0], flags, byte(c.Period)+1)
 	b = appendLimit(b, c.Limit)
 	b = record.AppendUint(b, 4, uint64(c.Cost))
-	since := c.Anchors.Since(at)
-	for _, start := range since[:core.Lifetime] {
-		b = record.AppendUint(b, 5, uint64(max(0, start)))
-	}
+	starts := c.Anchors.Since(at)
+	b = record.AppendUint(b, 5, uint64(max(0, slices.Max(starts[:]))))
 	b = record.AppendUint(b, 3, uint64(max(0, core.DateOf(at))))
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
 	b = append(b, byte(len(c.Costs)), byte(len(c.Further)))
+	for _, start := range starts[:core.Lifetime] {
+		b = record.AppendUint(b, 5, uint64(max(0, start)))
+	}
 	for _, m := range c.Costs {
 		b = appendMeter(record.AppendUint(b, 4, uint64(m.Cost)), m.Meter)
 	}
@@ -117,13 +118,9 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 		mark = markOf(c.Refused)
 	}
 	n := len(b)
-	b = append(b, mark)
-	b = record.AppendUint(b, 5, uint64(max(0, at.Unix())))
-	b = record.AppendUint(b, 4, uint64(at.Nanosecond()))
-	b = record.AppendUint(b, 4, hourOf(at.Add(c.Retention)))
 	e := c.Entry
 	e.Adjustment = c.Adjustment
-	both := string(encodeEntry(b, &e))
+	both := string(encodeEntry(b, mark, &e, c.Retention))
 	return both[:n], both[n:]
 }
 
@@ -199,140 +196,74 @@ func decodeRepeated(r *record.Reader) (v core.ConsumeResult, err error) {
 	return v, err
 }
 
-// ensureCounters creates the counters of a key and its user if both exist. Otherwise it returns which does
-// not. Without a key it creates the counter of the user.
-func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, user int64) error {
-	at := s.o.usage(account, user)
-	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // refuse to create a counter at 0 in place of a lost one
+// ensureCounter creates the counter at a location, and that of its user, if the key or user is still there.
+func (s *Store) ensureCounter(ctx context.Context, id core.CounterID, at location) error {
+	if err := s.verify(ctx, s.slotOf(at.slot.counters())); err != nil { // refuse to create a counter at 0 in place of a lost one
 		return err
 	}
-	if keyID == "" {
-		return s.ensureCounter(ctx, core.CounterID{Account: account, UserID: user}, location{slot: at})
-	}
-	n := s.o.account(account)
-	answers, err := s.readDrained(ctx, account, func(b *batch) {
-		b.add("HGET", n.key("locations"), keyID)
-		b.add("EXISTS", n.user(user))
-	})
-	if err != nil {
-		return err
-	}
-	stored, ok := text(answers[0])
-	switch {
-	case !ok:
-		return core.ErrKeyNotFound
-	case number(answers[1]) == 0:
-		return core.ErrUserNotFound
-	}
-	now, err := s.decodeLocation(account, stored)
+	now, err := s.locations(ctx, []core.CounterID{id, {Account: id.Account, UserID: at.user}})
 	switch {
 	case err != nil:
 		return err
-	case now.slot != at || now.field != fieldOf(seq): // the caller has an old version of the key
-		return fmt.Errorf("key %s of user %d has changed: %w", keyID, user, core.ErrKeyNotFound)
+	case now[0].field == "" && id.KeyID != "":
+		return core.ErrKeyNotFound
+	case now[1].field == "":
+		return core.ErrUserNotFound
+	case now[0].slot != at.slot || now[0].field != at.field: // the caller has an old version of the key
+		return fmt.Errorf("key %s of user %d has changed: %w", id.KeyID, at.user, core.ErrKeyNotFound)
+	case id.KeyID == "":
+		return s.createCounters(ctx, at.slot, "", "")
 	}
-	return s.createCounters(ctx, at, now.field, encodeCounter(&core.Counter{}, now.moves))
+	return s.createCounters(ctx, at.slot, at.field, encodeCounter(&core.Counter{}, now[0].moves))
 }
 
 // createCounters creates the counter of a user, and of a key unless field is empty. It skips existing
 // counters.
 func (s *Store) createCounters(ctx context.Context, n keySlot, field, counter string) error {
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	return unavailable(createCountersScript.write(ctx, s, []string{n.counters(), n.tombstone(userField), n.tombstone(field)},
+	return unavailable(createCountersScript.run(ctx, s.writes, []string{n.counters(), n.tombstone(userField), n.tombstone(field)},
 		[]string{encodeCounter(&core.Counter{}, 0), field, counter}).Error())
 }
 
 // Counters implements [core.Store].
 func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
-	if err := s.begin(); err != nil {
-		return nil, err
-	}
-	defer s.end()
-	return readLocated(ctx, s, ids, func(locs []location) ([]core.Counter, []int, error) { return s.counters(ctx, locs) })
+	return readLocated(ctx, s, ids, reading[core.Counter]{s.readCounter, func(_ location, r rueidis.RedisResult) (core.Counter, bool, error) {
+		return decodeCounterReply(r)
+	}})
 }
 
 // PlanTotals implements [core.Store].
 func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
-	if err := s.begin(); err != nil {
-		return core.PlanTotals{}, err
+	read := func(ctx context.Context, ids []core.CounterID) ([]core.CounterUsage, error) {
+		return readLocated(ctx, s, ids, reading[core.CounterUsage]{s.readCounter, func(loc location, r rueidis.RedisResult) (core.CounterUsage, bool, error) {
+			c, here, err := decodeCounterReply(r)
+			return core.CounterUsage{Seq: loc.seq(), Usage: c.Usage(core.MeterRequests, p, nil, at)}, here, err
+		}})
 	}
-	defer s.end()
-	var mu sync.Mutex // guards d
-	part := func(ctx context.Context, ids []core.CounterID) error {
-		list, err := readLocated(ctx, s, ids, func(locs []location) (usages []core.CounterUsage, missing []int, err error) {
-			counters, missing, err := s.counters(ctx, locs)
-			for i := range counters {
-				usages = append(usages, core.CounterUsage{Seq: locs[i].seq(), Usage: counters[i].Usage(core.MeterRequests, p, nil, at)})
-			}
-			return usages, missing, err
-		})
-		if err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for i, u := range list {
-			d.Add(n, ids[i], u.Seq, u.Usage)
-		}
-		return nil
-	}
-	of := s.o.account(account)
-	if err = s.scanIndex(ctx, of.keys(core.KeyFilter{PlanID: &plan}), keyCounterID(account), part); err == nil {
-		err = s.scanIndex(ctx, of.users(core.UserFilter{PlanID: plan}), userCounterID(account), part)
-	}
+	err = scan(ctx, s, core.DaysFilter{Account: account, PlanID: plan}, read, func(id core.CounterID, u core.CounterUsage) {
+		d.Add(n, id, u.Seq, u.Usage)
+	})
 	if err != nil {
 		return core.PlanTotals{}, err
 	}
 	return d, nil
 }
 
-// counters reads the counters at the locations. missing are the indexes of counters that do not exist or
-// are about to move.
-func (s *Store) counters(ctx context.Context, locs []location) (list []core.Counter, missing []int, err error) {
-	list = make([]core.Counter, len(locs))
-	which := existing(locs)
-	cmds := make([]rueidis.Completed, len(which))
-	for i, at := range which {
-		field := locs[at].field
-		cmds[i] = s.client.B().Hmget().Key(locs[at].slot.counters()).Field(field, metersField(field)).Build()
-	}
-	for i, r := range s.doMany(ctx, cmds) {
-		parts, err := r.ToArray()
-		if err != nil {
-			return nil, nil, unavailable(err)
-		}
-		at := which[i]
-		b, here := text(parts[0])
-		if !here {
-			missing = append(missing, at)
-			continue
-		}
-		meters, _ := text(parts[1])
-		if list[at], err = decodeWithMeters(b, meters); err != nil {
-			return nil, nil, err
-		}
-		if isMoving(b) {
-			missing = append(missing, at)
-		}
-	}
-	return list, missing, nil
+// readCounter is the command of a [reading] of counters.
+func (s *Store) readCounter(at location, _ bool) rueidis.Completed {
+	return s.client.B().Hmget().Key(at.slot.counters()).Field(at.field, metersField(at.field)).Build()
 }
 
-// doMany sends read commands, each to its master.
-func (s *Store) doMany(ctx context.Context, cmds []rueidis.Completed) []rueidis.RedisResult {
-	if len(cmds) == 0 {
-		return nil
+// decodeCounterReply decodes the answer to readCounter.
+func decodeCounterReply(r rueidis.RedisResult) (c core.Counter, here bool, err error) {
+	parts, err := r.ToArray()
+	if err != nil {
+		return c, false, unavailable(err)
 	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	for _, cmd := range cmds {
-		if why := s.nodes.ofSlot(cmd.Slot()).away.Load(); why != nil {
-			return []rueidis.RedisResult{rueidis.NewErrorResult(*why)}
-		}
+	b, exists := text(parts[0])
+	if !exists {
+		return c, false, nil
 	}
-	began := time.Now()
-	results := s.client.DoMulti(ctx, cmds...)
-	s.observe(began, results[0].NonRedisError())
-	return results
+	meters, _ := text(parts[1])
+	c, err = decodeWithMeters(b, meters)
+	return c, err == nil && !isMoving(b), err
 }

@@ -49,7 +49,7 @@ func TestWaitForMissingReplica(t *testing.T) {
 			t.Errorf("Update: %v, want ErrUnavailable with %q", err, want)
 		}
 	}
-	s.SetWait(redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond})
+	s.SetWait(redisstore.Wait{Replicas: 1, Timeout: 20 * time.Second})
 	w.checkExact(t, calls)
 	if used := w.used(t, w.keys[0].ID, 0); used != 2 {
 		t.Errorf("counted %d, want the 2 requests with ids", used)

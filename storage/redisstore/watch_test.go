@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -21,8 +22,8 @@ func TestEveryChangeInvalidates(t *testing.T) {
 	user := core.Change{Account: w.account, UserID: k.UserID}
 	plan := core.Change{Account: w.account, PlanID: "plan_1"}
 	value := core.Change{Account: w.account, Digest: k.Digest}
-	later := core.Change{Account: w.account, Digest: core.DigestOf("later")}
-	owner := core.Change{OwnerKey: core.DigestOf(w.account)}
+	later := core.Change{Account: w.account, Digest: secrets.DigestOf("later")}
+	owner := core.Change{OwnerKey: secrets.DigestOf(w.account)}
 	put := func(k core.Key) func(core.Tx) error { return func(tx core.Tx) error { return tx.PutKey(&k) } }
 	regenerated := k
 	regenerated.Digest = later.Digest
@@ -52,7 +53,7 @@ func TestEveryChangeInvalidates(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []struct{ set, want string }{{"acme_live_", "acme_live_"}, {"", core.DefaultKeyPrefix}} {
+	for _, c := range []struct{ set, want string }{{"acme_live_", "acme_live_"}, {"", secrets.DefaultKeyPrefix}} {
 		from := time.Now()
 		if _, err := w.s.UpdateAccount(t.Context(), w.account, func(a *core.Account) error { a.KeyPrefix = c.set; return nil }); err != nil {
 			t.Fatal(err)
@@ -64,7 +65,7 @@ func TestEveryChangeInvalidates(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.awaitChange(t, owner, from)
-	another := &core.OwnerKey{ID: "okey_2", AccountID: w.account, Digest: core.DigestOf("another")}
+	another := &core.OwnerKey{ID: "okey_2", AccountID: w.account, Digest: secrets.DigestOf("another")}
 	if err := w.s.CreateOwnerKey(t.Context(), another); err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,13 @@
 package redisstore
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -13,21 +15,22 @@ import (
 type writes struct {
 	r         *reader
 	batch     *batch
-	claims    map[core.Digest]string // the key that has the digest after the commit
-	releases  map[core.Digest]string // the key that had it
+	claims    map[secrets.Digest]string // the key that has the digest after the commit
+	releases  map[secrets.Digest]string // the key that had it
 	hasTasks  bool
-	lateTasks []task            // added behind all others
-	locations map[string]string // encoded locations of key counters by id of the key; "" deletes
+	lateTasks []task   // added behind all others
+	located   []string // id and encoded location of each key whose counter has a new one
+	gone      []string // ids of the keys whose counter has none
 }
 
 // writes returns the writes of changes.
 func (r *reader) writes(c *resource.Changes) (*writes, error) {
-	w := &writes{r: r, batch: newBatchOf(r.version), claims: map[core.Digest]string{}, releases: map[core.Digest]string{}, locations: map[string]string{}}
+	w := &writes{r: r, batch: newBatchOf(r.version), claims: map[secrets.Digest]string{}, releases: map[secrets.Digest]string{}}
 	w.batch.addsData = c.Creates
 	w.records(c)
 	w.registry(c)
 	for _, p := range c.Plans {
-		w.batch.add("INVALIDATE", r.s.o.planInvalidation(r.in.Account, either(p).ID))
+		w.invalidate(core.Change{PlanID: either(p).ID})
 	}
 	deleted := map[int64]bool{}
 	for _, u := range c.Users {
@@ -95,17 +98,23 @@ func (w *writes) records(c *resource.Changes) {
 func (w *writes) registry(c *resource.Changes) {
 	for _, a := range c.Accounts {
 		if a.Before != nil {
-			w.batch.add("INVALIDATE", w.r.s.o.accountInvalidation(a.After.ID, a.After.PrefixOfNewKeys()))
+			w.invalidate(core.Change{Account: a.After.ID, KeyPrefix: a.After.PrefixOfNewKeys()})
 		}
 	}
 	for _, k := range c.OwnerKeys {
-		w.batch.add("INVALIDATE", w.r.s.o.ownerKeyInvalidation(k.After.Digest))
+		w.batch.add("INVALIDATE", w.r.s.o.invalidation(w.r.slot, core.Change{OwnerKey: k.After.Digest}))
 	}
+}
+
+// invalidate reports a change to all nodes.
+func (w *writes) invalidate(c core.Change) {
+	c.Account = cmp.Or(c.Account, w.r.in.Account)
+	w.batch.add("INVALIDATE", w.r.s.o.invalidation(w.r.slot, c))
 }
 
 // user invalidates a user, and deletes the counters of a deleted one.
 func (w *writes) user(c *resource.Change[core.User]) {
-	w.batch.add("INVALIDATE", w.r.s.o.userInvalidation(w.r.in.Account, either(c).ID))
+	w.invalidate(core.Change{UserID: either(c).ID})
 	if c.After == nil {
 		w.addTask(task{kind: deleteUserCounters, from: c.Before.ID})
 	}
@@ -127,17 +136,8 @@ func (w *writes) keys(all []*resource.Change[core.Key], deletedUsers map[int64]b
 		w.digests(c)
 		w.counter(c, was[either(c).ID], deletedUsers)
 	}
-	n := w.r.slot
-	var set, gone []string
-	for _, id := range slices.Sorted(maps.Keys(w.locations)) {
-		if at := w.locations[id]; at != "" {
-			set = append(set, id, at)
-		} else {
-			gone = append(gone, id)
-		}
-	}
-	w.batch.addMany("HSET", n.key("locations"), set)
-	w.batch.addMany("HDEL", n.key("locations"), gone)
+	w.batch.addMany("HSET", w.r.slot.key("locations"), w.located)
+	w.batch.addMany("HDEL", w.r.slot.key("locations"), w.gone)
 	return nil
 }
 
@@ -148,9 +148,8 @@ func moves(c *resource.Change[core.Key]) bool {
 
 // digests invalidates all digests of a key. It claims the new digests and releases the removed ones.
 func (w *writes) digests(c *resource.Change[core.Key]) {
-	account := w.r.in.Account
-	holder := account + "\x00" + either(c).ID
-	var before, after []core.Digest
+	holder := w.r.in.Account + "\x00" + either(c).ID
+	var before, after []secrets.Digest
 	if c.Before != nil {
 		before = c.Before.Digests()
 	}
@@ -160,14 +159,14 @@ func (w *writes) digests(c *resource.Change[core.Key]) {
 	for _, d := range after {
 		if !slices.Contains(before, d) {
 			w.claims[d] = holder
-			w.batch.add("INVALIDATE", w.r.s.o.keyInvalidation(account, d))
+			w.invalidate(core.Change{Digest: d})
 		}
 	}
 	for _, d := range before {
 		if !slices.Contains(after, d) {
 			w.releases[d] = holder
 		}
-		w.batch.add("INVALIDATE", w.r.s.o.keyInvalidation(account, d))
+		w.invalidate(core.Change{Digest: d})
 	}
 }
 
@@ -182,7 +181,7 @@ func (w *writes) counter(c *resource.Change[core.Key], was location, deletedUser
 		}
 		w.batch.addsData = true // in the slot of the new user
 		w.addTask(task{kind: moveKeyCounter, seq: b.Seq, from: b.UserID, to: a.UserID, move: was.moves})
-		w.locations[a.ID] = encodeLocation(a, was.moves, was.given)
+		w.located = append(w.located, a.ID, encodeLocation(a, was.moves, was.given))
 		return
 	case b != nil && a != nil && b.Seq == a.Seq:
 		return
@@ -190,13 +189,13 @@ func (w *writes) counter(c *resource.Change[core.Key], was location, deletedUser
 		w.addTask(task{kind: deleteKeyCounter, seq: b.Seq, from: b.UserID})
 	}
 	if a == nil {
-		w.locations[b.ID] = ""
+		w.gone = append(w.gone, b.ID)
 		return
 	}
 	if c.Given || b != nil {
 		w.lateTasks = append(w.lateTasks, task{kind: removeTombstone, seq: a.Seq, from: a.UserID})
 	}
-	w.locations[a.ID] = encodeLocation(a, 0, c.Given)
+	w.located = append(w.located, a.ID, encodeLocation(a, 0, c.Given))
 }
 
 func (w *writes) addTask(c task) {

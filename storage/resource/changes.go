@@ -30,7 +30,7 @@ func collect[T any](c *Changes, in *table[T]) (list []*Change[T]) {
 		was, is := in.numberOf(ch.Before), max(in.numberOf(ch.After), ch.number)
 		c.Records = append(c.Records, Record{in.kind, id, is, was, ch.value})
 		c.Creates = c.Creates || ch.Before == nil && in.kind != Access
-		c.move(Member{was, id}, Member{is, id}, in.setsOf(ch.Before), in.setsOf(ch.After))
+		c.move(Member{was, id}, Member{is, id}, of(in.sets, ch.Before), of(in.sets, ch.After))
 	}
 	return list
 }
@@ -66,18 +66,18 @@ type planUser struct {
 func (t *tx) listPlanUsers(c *Changes) error {
 	pairs := map[planUser]bool{}
 	for _, u := range c.Users {
-		addPlanUsers(pairs, planUserOf(u.Before), planUserOf(u.After))
+		addPlanUsers(pairs, u, func(u *core.User) planUser { return planUser{u.ID, u.PlanID} })
 	}
 	for _, k := range c.Keys {
-		addPlanUsers(pairs, planUserOfKey(k.Before), planUserOfKey(k.After))
+		addPlanUsers(pairs, k, func(k *core.Key) planUser { return planUser{k.UserID, k.PlanID} })
 	}
-	if len(pairs) == 0 {
-		return nil
-	}
+	var ids, sets []string
 	all := slices.Collect(maps.Keys(pairs))
-	ids, sets := make([]string, len(all)), make([]string, len(all))
-	for i, h := range all {
-		ids[i], sets[i] = userID(h.user), KeySet(core.KeyFilter{UserID: h.user, PlanID: &h.plan})
+	for _, h := range all {
+		ids, sets = append(ids, userID(h.user)), append(sets, KeySet(core.KeyFilter{UserID: h.user, PlanID: &h.plan}))
+	}
+	if len(all) == 0 {
+		return nil
 	}
 	changed, err := load(t, &t.users, ids...)
 	if err != nil {
@@ -101,28 +101,12 @@ func (t *tx) listPlanUsers(c *Changes) error {
 	return nil
 }
 
-// addPlanUsers adds both pairs if they differ.
-func addPlanUsers(all map[planUser]bool, before, after planUser) {
-	if before == after {
-		return
-	}
+// addPlanUsers adds the pairs of a resource before and after a change, if they differ.
+func addPlanUsers[T any](all map[planUser]bool, c *Change[T], pair func(*T) planUser) {
+	before, after := of(pair, c.Before), of(pair, c.After)
 	for _, h := range []planUser{before, after} {
-		if h.plan != "" {
+		if before != after && h.plan != "" {
 			all[h] = true
 		}
 	}
-}
-
-func planUserOf(u *core.User) (h planUser) {
-	if u != nil {
-		h = planUser{u.ID, u.PlanID}
-	}
-	return h
-}
-
-func planUserOfKey(k *core.Key) (h planUser) {
-	if k != nil {
-		h = planUser{k.UserID, k.PlanID}
-	}
-	return h
 }

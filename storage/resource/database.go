@@ -44,7 +44,7 @@ type Database interface {
 	// View calls fn with a reader. fn may run more than once.
 	View(ctx context.Context, in Scope, fn func(Reader) error) error
 	// Change calls fn with a reader, and stores the changes that fn returns in one step, if what fn has read is still current;
-	// otherwise fn runs again. Changes without a record store nothing. An error of fn is returned as it is. Without room for
+	// otherwise fn runs again. Empty changes store nothing. An error of fn is returned as it is. Without room for
 	// more, changes that create a resource are [core.ErrUnavailable].
 	Change(ctx context.Context, in Scope, fn func(Reader) (*Changes, error)) error
 }
@@ -61,6 +61,8 @@ type Reader interface {
 	Sizes(sets ...string) ([]int, error)
 	// Holder returns the id of the resource with a unique value, "" for none.
 	Holder(u Unique) (id string, err error)
+	// Counters is [core.View.Counters].
+	Counters(ids []core.CounterID) ([]core.Counter, error)
 	// Last returns the largest number that was given to a resource of the kind.
 	Last(kind Kind) (int64, error)
 }
@@ -83,6 +85,9 @@ type Changes struct {
 	Plans     []*Change[core.Plan]
 	Keys      []*Change[core.Key]
 }
+
+// Empty reports whether there is nothing to store.
+func (c *Changes) Empty() bool { return len(c.Records)+len(c.Last) == 0 }
 
 // Record is the new record of a resource.
 type Record struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
@@ -90,28 +91,20 @@ var keys = &description[core.Key]{
 	missing: core.ErrKeyNotFound,
 }
 
-// setsOf returns the sets of a resource, none for nil.
-func (d *description[T]) setsOf(v *T) []string {
-	if v == nil || d.sets == nil {
-		return nil
+// of returns what fn returns for a resource, and the zero value for nil and without fn.
+func of[T, V any](fn func(*T) V, v *T) (result V) {
+	if fn != nil && v != nil {
+		result = fn(v)
 	}
-	return d.sets(v)
-}
-
-// uniqueOf returns the unique values of a resource, none for nil.
-func (d *description[T]) uniqueOf(v *T) []Unique {
-	if v == nil || d.unique == nil {
-		return nil
-	}
-	return d.unique(v)
+	return result
 }
 
 // numberOf returns the number of a resource, 0 for nil and for a kind of the registry.
 func (d *description[T]) numberOf(v *T) int64 {
-	if v == nil || d.number == nil {
-		return 0
+	if n := of(d.number, v); n != nil {
+		return *n
 	}
-	return *d.number(v)
+	return 0
 }
 
 // The names of sets and of unique values.
@@ -124,10 +117,10 @@ const (
 	externalIDs  = "external-ids"
 )
 
-func ownerKeySet(account string) string { return "owner-keys:" + account }
-func userID(id int64) string            { return strconv.FormatInt(id, 10) }
-func nameOf(account string) Unique      { return Unique{names, account} }
-func ownerDigest(d core.Digest) Unique  { return Unique{ownerDigests, hex.EncodeToString(d[:])} }
+func ownerKeySet(account string) string   { return "owner-keys:" + account }
+func userID(id int64) string              { return strconv.FormatInt(id, 10) }
+func nameOf(account string) Unique        { return Unique{names, account} }
+func ownerDigest(d secrets.Digest) Unique { return Unique{ownerDigests, hex.EncodeToString(d[:])} }
 
 // ownerKeyID returns the id of an owner's key in the registry. The length keeps two keys apart whatever their ids are.
 func ownerKeyID(account, id string) string {
@@ -203,22 +196,22 @@ type Names struct {
 func NamesOf(kind Kind, value []byte) (Names, any, error) {
 	switch kind {
 	case Account:
-		return namesOf(accounts, value)
+		return accounts.names(value)
 	case OwnerKey:
-		return namesOf(ownerKeys, value)
+		return ownerKeys.names(value)
 	case User:
-		return namesOf(users, value)
+		return users.names(value)
 	case Plan:
-		return namesOf(plans, value)
+		return plans.names(value)
 	default:
-		return namesOf(keys, value)
+		return keys.names(value)
 	}
 }
 
-func namesOf[T any](d *description[T], value []byte) (Names, any, error) {
+func (d *description[T]) names(value []byte) (Names, any, error) {
 	v, err := record.Decode[T](value)
 	if err != nil {
 		return Names{}, nil, err
 	}
-	return Names{d.id(v), d.numberOf(v), d.setsOf(v), d.uniqueOf(v)}, v, nil
+	return Names{d.id(v), d.numberOf(v), of(d.sets, v), of(d.unique, v)}, v, nil
 }

@@ -1,9 +1,12 @@
 package resource
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
@@ -23,7 +26,7 @@ func (r Resources) CreateAccount(ctx context.Context, a *core.Account, k *core.O
 
 // AccountByName implements [core.Store].
 func (r Resources) AccountByName(ctx context.Context, name string) (*core.Account, error) {
-	return find(ctx, r.db, accounts, nameOf(name))
+	return find(ctx, r.db, registry, accounts, nameOf(name))
 }
 
 // Account implements [core.Store].
@@ -45,7 +48,7 @@ func (r Resources) UpdateAccount(ctx context.Context, id string, fn func(*core.A
 func (r Resources) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return r.change(ctx, registry, func(t *tx) error {
 		if c, err := loadOne(t, &t.accounts, k.AccountID); err != nil || c.Before == nil {
-			return t.keepUnless(err, core.ErrAccountNotFound)
+			return cmp.Or[error](t.keep(err), core.ErrAccountNotFound)
 		}
 		return create(t, &t.ownerKeys, k)
 	})
@@ -54,14 +57,14 @@ func (r Resources) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 // create stores a resource of the registry, unless there is one with its id or its unique value.
 func create[T any](t *tx, in *table[T], v *T) error {
 	if c, err := loadOne(t, in, in.id(v)); err != nil || c.Before != nil {
-		return t.keepUnless(err, in.duplicate(Unique{}))
+		return cmp.Or[error](t.keep(err), in.duplicate(Unique{}))
 	}
 	return put(t, in, v)
 }
 
 // OwnerKeyByDigest implements [core.Store].
-func (r Resources) OwnerKeyByDigest(ctx context.Context, d core.Digest) (*core.OwnerKey, error) {
-	return find(ctx, r.db, ownerKeys, ownerDigest(d))
+func (r Resources) OwnerKeyByDigest(ctx context.Context, d secrets.Digest) (*core.OwnerKey, error) {
+	return find(ctx, r.db, registry, ownerKeys, ownerDigest(d))
 }
 
 // OwnerKeys implements [core.Store].
@@ -75,16 +78,14 @@ func (r Resources) UpdateOwnerKey(ctx context.Context, account, id string, fn fu
 }
 
 // Access implements [core.Store].
-func (r Resources) Access(ctx context.Context, account string) (ac *core.Access, err error) {
-	err = r.db.View(ctx, registry, func(rd Reader) error {
+func (r Resources) Access(ctx context.Context, account string) (*core.Access, error) {
+	return view(ctx, r.db, registry, func(rd Reader) (*core.Access, error) {
 		t := newTx(rd)
 		if err := t.loadAccess(account); err != nil {
-			return err
+			return nil, err
 		}
-		ac, err = before(t, &t.accesses, account)
-		return err
+		return before(t, &t.accesses, account)
 	})
-	return ac, err
 }
 
 // UpdateAccess implements [core.Store].
@@ -108,20 +109,27 @@ func (t *tx) loadAccess(account string) error {
 	return err
 }
 
-// find returns the resource of the registry with a unique value, or the error of a missing one.
-func find[T any](ctx context.Context, db Database, d *description[T], u Unique) (v *T, err error) {
-	err = db.View(ctx, registry, func(r Reader) error {
-		id, err := r.Holder(u)
-		if err != nil {
-			return err
+// find returns the resource with a unique value, or the error of a missing one.
+func find[T any](ctx context.Context, db Database, in Scope, d *description[T], u Unique) (*T, error) {
+	return view(ctx, db, in, func(r Reader) (*T, error) {
+		for range 2 { // once more if the value has moved to another resource after its holder was read
+			id, err := r.Holder(u)
+			if err != nil {
+				return nil, err
+			}
+			if id == "" {
+				break
+			}
+			v, err := read(r, d, id)
+			switch {
+			case err != nil && err != d.missing:
+				return nil, err
+			case err == nil && slices.Contains(d.unique(v), u):
+				return v, nil
+			}
 		}
-		if id == "" {
-			return d.missing
-		}
-		v, err = read(r, d, id)
-		return err
+		return nil, d.missing
 	})
-	return v, err
 }
 
 // update runs fn on a resource of the registry that belongs to an account, and stores the result.

@@ -2,18 +2,32 @@ package resource
 
 import (
 	"context"
-	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Resources are the methods of [core.Store] for accounts, owner's keys, users, plans and keys, but for KeyByDigest, and LastNumbers of
+// Resources are the methods of [core.Store] for accounts, owner's keys, users, plans and keys, but for KeyByDigest, and the numbers of
 // [core.Importer]. A store embeds them.
 type Resources struct{ db Database }
 
 // New returns the resources in a database.
 func New(db Database) Resources { return Resources{db} }
+
+// View implements [core.Store].
+func (r Resources) View(ctx context.Context, account string, fn func(core.View) error) error {
+	return r.db.View(ctx, Scope{Account: account}, func(rd Reader) error { return fn(accountView{rd}) })
+}
+
+// accountView is a [core.View].
+type accountView struct{ Reader }
+
+func (v accountView) User(id int64) (*core.User, error)  { return read(v.Reader, users, userID(id)) }
+func (v accountView) Plan(id string) (*core.Plan, error) { return read(v.Reader, plans, id) }
+func (v accountView) Key(id string) (*core.Key, error)   { return read(v.Reader, keys, id) }
+func (v accountView) Keys(f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	return readPage(v.Reader, keys, KeySet(f), p)
+}
 
 // User implements [core.Store].
 func (r Resources) User(ctx context.Context, account string, id int64) (*core.User, error) {
@@ -31,32 +45,21 @@ func (r Resources) Key(ctx context.Context, account, id string) (*core.Key, erro
 }
 
 // Users implements [core.Store].
-func (r Resources) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) (page []*core.User, total int, err error) {
+func (r Resources) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
 	u, single := uniqueOf(f)
 	if !single {
 		return list(ctx, r.db, Scope{Account: account}, users, UserSet(f), p)
 	}
-	err = r.db.View(ctx, Scope{Account: account}, func(rd Reader) error {
-		page, total = nil, 0
-		for range 2 { // once more if the value has moved to another user after its holder was read
-			id, err := rd.Holder(u)
-			if err != nil || id == "" {
-				return err
-			}
-			v, err := read(rd, users, id)
-			switch {
-			case err != nil && err != core.ErrUserNotFound:
-				return err
-			case err == nil && slices.Contains(users.uniqueOf(v), u):
-				if total = 1; p.Offset() == 0 && p.Size > 0 {
-					page = []*core.User{v}
-				}
-				return nil
-			}
-		}
-		return nil
-	})
-	return page, total, err
+	v, err := find(ctx, r.db, Scope{Account: account}, users, u)
+	switch {
+	case err == core.ErrUserNotFound:
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, err
+	case p.Offset() > 0 || p.Size == 0:
+		return nil, 1, nil
+	}
+	return []*core.User{v}, 1, nil
 }
 
 // Plans implements [core.Store].
@@ -75,16 +78,43 @@ func (r Resources) Update(ctx context.Context, account string, fn func(core.Tx) 
 }
 
 // LastNumbers implements [core.Importer].
-func (r Resources) LastNumbers(ctx context.Context, account string) (n core.Numbers, err error) {
-	err = r.db.View(ctx, Scope{Account: account}, func(rd Reader) error {
+func (r Resources) LastNumbers(ctx context.Context, account string) (core.Numbers, error) {
+	return view(ctx, r.db, Scope{Account: account}, func(rd Reader) (n core.Numbers, err error) {
 		for kind, to := range map[Kind]*int64{User: &n.User, Plan: &n.Plan, Key: &n.Key} {
 			if *to, err = rd.Last(kind); err != nil {
+				return n, err
+			}
+		}
+		return n, nil
+	})
+}
+
+// view returns what fn reads.
+func view[V any](ctx context.Context, db Database, in Scope, fn func(Reader) (V, error)) (v V, err error) {
+	err = db.View(ctx, in, func(r Reader) error {
+		v, err = fn(r)
+		return err
+	})
+	return v, err
+}
+
+// RaiseNumbers implements [core.Importer].
+func (r Resources) RaiseNumbers(ctx context.Context, account string, n core.Numbers) error {
+	return r.change(ctx, Scope{Account: account}, func(t *tx) error {
+		if err := t.checkAccount(); err != nil {
+			return err
+		}
+		for kind, number := range map[Kind]int64{User: n.User, Plan: n.Plan, Key: n.Key} {
+			last, err := t.lastOf(kind)
+			if err != nil {
 				return err
+			}
+			if number > last {
+				t.last[kind] = number
 			}
 		}
 		return nil
 	})
-	return n, err
 }
 
 // change runs a transaction.
@@ -103,12 +133,8 @@ func (r Resources) change(ctx context.Context, in Scope, fn func(*tx) error) err
 }
 
 // get returns a resource, or the error of a missing one.
-func get[T any](ctx context.Context, db Database, in Scope, d *description[T], id string) (v *T, err error) {
-	err = db.View(ctx, in, func(r Reader) error {
-		v, err = read(r, d, id)
-		return err
-	})
-	return v, err
+func get[T any](ctx context.Context, db Database, in Scope, d *description[T], id string) (*T, error) {
+	return view(ctx, db, in, func(r Reader) (*T, error) { return read(r, d, id) })
 }
 
 func read[T any](r Reader, d *description[T], id string) (*T, error) {

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -154,22 +155,23 @@ func (t *tx) PutKey(k *core.Key) error {
 	return nil
 }
 
-// put stores a resource, and gives it a number if it has none.
+// put stores a resource, and gives it a number if it has none. It does not read a user without an id, or with a larger one than
+// any before: there is none.
 func put[T any](t *tx, in *table[T], v *T) error {
 	if err := t.checkAccount(); err != nil {
 		return err
 	}
-	isNew, err := isNew(t, in, v)
+	last, err := t.lastOf(in.kind)
 	if err != nil {
 		return err
 	}
 	c, id := &Change[T]{}, in.id(v)
-	if !isNew {
+	if in.kind != User || id != "" && in.numberOf(v) <= last {
 		if c, err = loadOne(t, in, id); err != nil {
 			return err
 		}
 	}
-	for _, u := range in.uniqueOf(v) {
+	for _, u := range of(in.unique, v) {
 		holder, err := t.holder(u)
 		if err != nil {
 			return err
@@ -183,21 +185,13 @@ func put[T any](t *tx, in *table[T], v *T) error {
 		number = in.number(v)
 	}
 	c.Given = c.Given || *number != 0
-	if err := t.assign(in.kind, number); err != nil {
-		return err
+	if *number == 0 {
+		*number = last + 1 // one more than the largest ever given
 	}
+	t.last[in.kind] = max(last, *number)
 	id = in.id(v)
 	in.changes[id] = c
 	return write(t, in, id, v)
-}
-
-// isNew reports whether no resource can have the id of v: it is a user without an id, or with a larger one than any before.
-func isNew[T any](t *tx, in *table[T], v *T) (bool, error) {
-	if in.kind != User {
-		return false, nil
-	}
-	last, err := t.lastOf(User)
-	return in.id(v) == "" || in.numberOf(v) > last, err
 }
 
 // checkAccount returns an error if the account does not exist.
@@ -207,7 +201,7 @@ func (t *tx) checkAccount() error {
 	}
 	exists, err := t.r.Exists()
 	if err != nil || !exists {
-		return t.keepUnless(err, core.ErrAccountNotFound)
+		return cmp.Or[error](t.keep(err), core.ErrAccountNotFound)
 	}
 	t.exists = true
 	return nil
@@ -216,7 +210,7 @@ func (t *tx) checkAccount() error {
 // write sets the resource after the transaction, nil to delete it, and the holders of its unique values.
 func write[T any](t *tx, in *table[T], id string, v *T) (err error) {
 	c := in.changes[id]
-	from, to := in.uniqueOf(c.now()), in.uniqueOf(v)
+	from, to := of(in.unique, c.now()), of(in.unique, v)
 	for _, u := range from {
 		if !slices.Contains(to, u) {
 			t.unique[u] = ""
@@ -237,14 +231,6 @@ func write[T any](t *tx, in *table[T], id string, v *T) (err error) {
 	return t.keep(err)
 }
 
-// keepUnless returns err, and keeps it; or other, if err is nil.
-func (t *tx) keepUnless(err, other error) error {
-	if err != nil {
-		return t.keep(err)
-	}
-	return other
-}
-
 // holder returns the id of the resource with a unique value, including the writes of the transaction.
 func (t *tx) holder(u Unique) (string, error) {
 	if id, known := t.unique[u]; known {
@@ -252,19 +238,6 @@ func (t *tx) holder(u Unique) (string, error) {
 	}
 	id, err := t.r.Holder(u)
 	return id, t.keep(err)
-}
-
-// assign gives a new resource the next number of its kind, one more than the largest ever given. It marks another number as given.
-func (t *tx) assign(kind Kind, number *int64) error {
-	last, err := t.lastOf(kind)
-	if err != nil {
-		return err
-	}
-	if *number == 0 {
-		*number = last + 1
-	}
-	t.last[kind] = max(last, *number)
-	return nil
 }
 
 // lastOf returns the largest number that was given, including the writes of the transaction.

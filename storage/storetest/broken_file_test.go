@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -172,7 +173,7 @@ type remembersKeys struct {
 	seen *sync.Map
 }
 
-func (s remembersKeys) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+func (s remembersKeys) KeyByDigest(ctx context.Context, d secrets.Digest) (*core.Key, error) {
 	k, err := s.Store.KeyByDigest(ctx, d)
 	if err == nil {
 		s.seen.Store(k.AccountID+k.ID, copyOf(k))

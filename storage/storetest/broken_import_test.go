@@ -280,6 +280,10 @@ func (s journalImporter) LastNumbers(ctx context.Context, account string) (core.
 	return s.inner.LastNumbers(ctx, account)
 }
 
+func (s journalImporter) RaiseNumbers(ctx context.Context, account string, n core.Numbers) error {
+	return s.inner.RaiseNumbers(ctx, account, n)
+}
+
 func (s journalImporter) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
 	return s.inner.SetCounters(ctx, ids, counters)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 var brokenResources = []defect{
@@ -37,13 +38,13 @@ var brokenResources = []defect{
 	{name: "returns its own resources", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &sharesPlans{Store: s, held: map[string]*core.Plan{}} })},
 	{name: "returns a shared key by digest", caughtBy: "machine",
-		open: wrapped(func(s core.Store) core.Store { return &sharesKeys{Store: s, held: map[core.Digest]*core.Key{}} })},
+		open: wrapped(func(s core.Store) core.Store { return &sharesKeys{Store: s, held: map[secrets.Digest]*core.Key{}} })},
 	{name: "finds a key by a replaced value", caughtBy: "machine",
-		open: wrapped(func(s core.Store) core.Store { return &findsReplaced{Store: s, seen: map[core.Digest]*core.Key{}} })},
+		open: wrapped(func(s core.Store) core.Store { return &findsReplaced{Store: s, seen: map[secrets.Digest]*core.Key{}} })},
 	{name: "finds no key by its earlier values", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return findsCurrent{s} })},
 	{name: "finds a key of a deleted user", caughtBy: "machine",
-		open: wrapped(func(s core.Store) core.Store { return &findsDeleted{Store: s, seen: map[core.Digest]*core.Key{}} })},
+		open: wrapped(func(s core.Store) core.Store { return &findsDeleted{Store: s, seen: map[secrets.Digest]*core.Key{}} })},
 }
 
 type leaksUsers struct{ core.Store }
@@ -176,10 +177,10 @@ func (s *sharesPlans) Update(ctx context.Context, account string, fn func(core.T
 type sharesKeys struct {
 	core.Store
 	mu   sync.Mutex
-	held map[core.Digest]*core.Key
+	held map[secrets.Digest]*core.Key
 }
 
-func (s *sharesKeys) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+func (s *sharesKeys) KeyByDigest(ctx context.Context, d secrets.Digest) (*core.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k, ok := s.held[d]; ok {
@@ -196,10 +197,10 @@ func (s *sharesKeys) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key,
 type findsReplaced struct {
 	core.Store
 	mu   sync.Mutex
-	seen map[core.Digest]*core.Key
+	seen map[secrets.Digest]*core.Key
 }
 
-func (s *findsReplaced) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+func (s *findsReplaced) KeyByDigest(ctx context.Context, d secrets.Digest) (*core.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, err := s.Store.KeyByDigest(ctx, d)
@@ -213,7 +214,7 @@ func (s *findsReplaced) KeyByDigest(ctx context.Context, d core.Digest) (*core.K
 
 type findsCurrent struct{ core.Store }
 
-func (s findsCurrent) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+func (s findsCurrent) KeyByDigest(ctx context.Context, d secrets.Digest) (*core.Key, error) {
 	k, err := s.Store.KeyByDigest(ctx, d)
 	if err == nil && k.Digest != d {
 		return nil, core.ErrKeyNotFound
@@ -225,10 +226,10 @@ func (s findsCurrent) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key
 type findsDeleted struct {
 	core.Store
 	mu   sync.Mutex
-	seen map[core.Digest]*core.Key
+	seen map[secrets.Digest]*core.Key
 }
 
-func (s *findsDeleted) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+func (s *findsDeleted) KeyByDigest(ctx context.Context, d secrets.Digest) (*core.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, err := s.Store.KeyByDigest(ctx, d)

@@ -100,6 +100,7 @@ func (e *env) calls(account string, k, second *core.Key) map[string]func(n strin
 		id, entries := keyCounter(second), []core.Entry{entry(second, 1)}
 		maps.Copy(calls, map[string]func(string) error{
 			"LastNumbers":   func(string) error { _, err := im.LastNumbers(e.ctx, account); return err },
+			"RaiseNumbers":  func(string) error { return im.RaiseNumbers(e.ctx, account, core.Numbers{User: 1}) },
 			"SetHistory":    func(string) error { return im.SetHistory(e.ctx, id, entries, forever) },
 			"AppendHistory": func(string) error { return im.AppendHistory(e.ctx, id, entries, forever) },
 			"CounterDays":   func(string) error { _, err := im.CounterDays(e.ctx, id); return err },

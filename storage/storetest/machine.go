@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -32,7 +33,7 @@ type machine struct {
 	steppedBack bool
 
 	keys    []keyRef
-	digests []core.Digest
+	digests []secrets.Digest
 	counted map[string]time.Time // when a request was counted, by key and request id
 	named   []core.Consumption   // those requests
 	likeIDs []string             // two request ids, one of the pairs likeIDs
@@ -61,7 +62,7 @@ func runMachines(e *env, actions func(*machine) map[string]func(*rapid.T)) {
 
 func newMachine(e *env, model *memstore.Store) *machine {
 	return &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0),
-		digests: []core.Digest{{}}, counted: map[string]time.Time{}, renewed: map[string]bool{}, ids: map[string]int{}}
+		digests: []secrets.Digest{{}}, counted: map[string]time.Time{}, renewed: map[string]bool{}, ids: map[string]int{}}
 }
 
 // begin creates two accounts with a few resources.
@@ -80,7 +81,7 @@ func (m *machine) begin(t *rapid.T) {
 }
 
 // FillAtRandom fills a new store by 200 or more random operations of the case "machine". The resources obey the rules
-// of [core.Service]: each user and key has a plan that exists or none, each key has a user, and the ids of owner's keys are
+// of [service.Service]: each user and key has a plan that exists or none, each key has a user, and the ids of owner's keys are
 // unique among all accounts. FillAtRandom reopens the store now and then, and o.Store is then the reopened store. It fails
 // run if an answer differs from the answer of memstore, and t if the store cannot be reopened.
 func FillAtRandom(run *rapid.T, t testing.TB, o *Opened) {

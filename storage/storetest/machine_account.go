@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // accountName returns the name of an account.
@@ -31,11 +32,11 @@ func (m *machine) createAccount(t *rapid.T, id string) {
 	taken := newOwnerKey(id, m.ownerKeyID(id, "okey_1")).Digest
 	for _, c := range []struct {
 		id, name string
-		digest   core.Digest
+		digest   secrets.Digest
 	}{
 		{id, m.accountName(id), taken},
 		{id, m.accountName(id), taken},
-		{id + "_again", m.accountName(id), core.DigestOf(id + "_again")},
+		{id + "_again", m.accountName(id), secrets.DigestOf(id + "_again")},
 		{id + "_again", "other name of " + id, taken},
 	} {
 		a, k := newAccount(c.id)
@@ -48,7 +49,7 @@ func (m *machine) createAccount(t *rapid.T, id string) {
 	}
 }
 
-func (m *machine) bothOwnerKeys(t *rapid.T, account string, d core.Digest) {
+func (m *machine) bothOwnerKeys(t *rapid.T, account string, d secrets.Digest) {
 	m.both(t, "OwnerKeys", func(s core.Store) (any, error) {
 		return listed(s.OwnerKeys(m.e.ctx, account, core.Page{Number: 1, Size: 100}))
 	})

@@ -196,7 +196,13 @@ func (m *machine) putNumbered(t *rapid.T) {
 	for _, fn := range []func(core.Tx) error{putting[any](u, p), putting(k)} {
 		m.both(t, "Update", func(s core.Store) (any, error) { return nil, s.Update(m.e.ctx, account, fn) })
 	}
+	m.raiseNumbers(t, account, core.Numbers{User: n.User + rapid.Int64Range(-1, 5).Draw(t, "users"), Plan: n.Plan, Key: n.Key + 2*above})
+}
+
+// raiseNumbers raises the numbers of an account.
+func (m *machine) raiseNumbers(t *rapid.T, account string, n core.Numbers) {
 	for _, account := range []string{account, "acct_missing"} {
+		m.imported(t, "RaiseNumbers", func(s core.Importer) (any, error) { return nil, s.RaiseNumbers(m.e.ctx, account, n) })
 		m.imported(t, "LastNumbers", func(s core.Importer) (any, error) { return s.LastNumbers(m.e.ctx, account) })
 	}
 }

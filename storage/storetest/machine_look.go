@@ -146,9 +146,9 @@ func (m *machine) lookPlans(t *rapid.T, account string, page core.Page) {
 func (m *machine) userFilter(t *rapid.T, account string) (f core.UserFilter) {
 	switch rapid.IntRange(0, 5).Draw(t, "filter") {
 	case 1:
-		f.Email = rapid.SampledFrom(emails).Draw(t, "email")
+		f.Email = rapid.SampledFrom(texts).Draw(t, "email")
 	case 2:
-		f.ExternalID = rapid.SampledFrom(externalIDs).Draw(t, "external id")
+		f.ExternalID = rapid.SampledFrom(texts).Draw(t, "external id")
 	case 3:
 		f.PlanID = m.planID(t, account)
 	case 4:

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -172,19 +171,13 @@ func (d *txPlan) planOf() string {
 	return id
 }
 
-// emails and externalIDs are few, so that users clash. Some contain others.
-var (
-	emails      = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com", "bb@example.com"}
-	externalIDs = []string{"", "", "a", "A", "ä", "a@example.com"}
-)
-
 // putUser writes a new or an existing user. It writes at most one user in a transaction: the
 // contract leaves open how a second user affects the email and the external id of the first.
 func (d *txPlan) putUser() {
 	if !d.touch("a user") {
 		return
 	}
-	u := newUser(d.account, d.text(d.t, d.next("user")))
+	u := newUser(d.account, d.next("user"))
 	u.CreatedAt, u.UpdatedAt = d.someNow(), d.someNow()
 	u.Anchors = rapid.SampledFrom([]core.Anchors{nil, nil, {{Start: d.now.Add(-time.Hour).Truncate(time.Second)}}, {
 		{From: noon.AddDate(0, 0, -30).Truncate(time.Second), Start: noon.AddDate(0, 0, -40).Truncate(time.Second)},
@@ -194,16 +187,11 @@ func (d *txPlan) putUser() {
 		u.ID, u.CreatedAt, u.Anchors = old.ID, old.CreatedAt, d.moved(old.Anchors)
 		d.read(func(tx core.Tx) (any, error) { return tx.User(u.ID) })
 	}
-	if email := rapid.SampledFrom(emails).Draw(d.t, "email"); email != "" {
-		u.Email = &email
-		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{Email: email}) })
+	drawMembers(d.machine, d.t, &core.UserMembers, u)
+	for _, f := range u.UniqueFilters() {
+		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(f) })
 	}
-	if id := rapid.SampledFrom(externalIDs).Draw(d.t, "external id"); id != "" {
-		u.ExternalID = id
-		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{ExternalID: id}) })
-	}
-	u.PlanID, u.Disabled = d.planOf(), rapid.Bool().Draw(d.t, "disabled")
-	u.Metadata = rapid.SampledFrom([]json.RawMessage{nil, awkwardJSON}).Draw(d.t, "metadata")
+	u.Name, u.PlanID = d.text(d.t, u.Name), d.planOf()
 	d.put(u)
 }
 
@@ -240,14 +228,9 @@ func (d *txPlan) putPlan() {
 	if !d.touch("plan %s", p.ID) {
 		return
 	}
-	p.Name, p.Limit, p.Inactive = d.text(d.t, d.next("plan")), rapid.Int64Range(1, core.MaxLimit).Draw(d.t, "limit"), rapid.Bool().Draw(d.t, "inactive")
-	p.Period = rapid.SampledFrom(core.PlanPeriods()).Draw(d.t, "period")
-	p.Features = rapid.SampledFrom([][]string{nil, {"a"}, {"b", ""}}).Draw(d.t, "features")
-	p.CreatedAt, p.UpdatedAt = d.someNow(), d.someNow()
-	if rapid.Bool().Draw(d.t, "limited") {
-		p.Description, p.Limits = new(awkward), []core.Limit{{Meter: "tokens", Max: 1000, Period: core.Month}}
-		p.Rate = &core.Rate{Requests: 2, Per: core.PerSecond, Burst: 3}
-	}
+	p.Name = d.next("plan")
+	drawMembers(d.machine, d.t, &core.PlanMembers, p)
+	p.Name, p.CreatedAt, p.UpdatedAt = d.text(d.t, p.Name), d.someNow(), d.someNow()
 	d.put(p)
 }
 
@@ -267,11 +250,9 @@ func (d *txPlan) putKey() {
 		k = old
 		d.read(func(tx core.Tx) (any, error) { return tx.Key(k.ID) })
 	}
-	k.Name, k.UpdatedAt = d.text(d.t, k.ID), d.someNow()
+	drawMembers(d.machine, d.t, &core.KeyMembers, k)
+	k.Name, k.UpdatedAt = d.text(d.t, k.Name), d.someNow()
 	k.UserID, k.PlanID = rapid.SampledFrom(users).Draw(d.t, "user").ID, d.planOf()
-	k.Status = rapid.SampledFrom([]core.KeyStatus{core.KeyActive, core.KeyInactive}).Draw(d.t, "status")
-	k.Metadata = rapid.SampledFrom([]json.RawMessage{nil, awkwardJSON}).Draw(d.t, "metadata")
-	k.ExpiresAt = rapid.SampledFrom([]*time.Time{nil, new(d.someNow())}).Draw(d.t, "expires")
 	d.regenerate(ref, k)
 	f := core.KeyFilter{UserID: k.UserID, Status: k.Status}
 	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(f) })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
 // noon is the time of most requests: Thursday, 2026-03-12, inside a day, a week, a month and a
@@ -19,6 +20,9 @@ const forever = 200 * 365 * 24 * time.Hour
 // awkward is text with characters that stores often treat specially.
 const awkward = "Ünïcode 日本 \x00\x01/:%{}\u2028\"'\\ <&> 👩‍👩‍👧"
 
+// awkwardName is a name as core accepts it, with such characters.
+const awkwardName = "Ünïcode 日本 /:%{}\u2028\"'\\ <&> 👩‍👩‍👧"
+
 // awkwardJSON is compact JSON that another encoder would change.
 var awkwardJSON = json.RawMessage(`{"b":1e400,"a":12345678901234567890,"<&>":"\u00e9é\/","e":[{},null,1.0],"z":0.10}`)
 
@@ -27,7 +31,7 @@ func newAccount(id string) (*core.Account, *core.OwnerKey) {
 }
 
 func newOwnerKey(account, id string) *core.OwnerKey {
-	return &core.OwnerKey{AccountID: account, ID: id, Name: id, Digest: core.DigestOf(account + id),
+	return &core.OwnerKey{AccountID: account, ID: id, Name: id, Digest: secrets.DigestOf(account + id),
 		Hint: "lk_…" + id, CreatedAt: noon}
 }
 
@@ -35,11 +39,11 @@ func newOwnerKey(account, id string) *core.OwnerKey {
 func someAccess() core.Access {
 	return core.Access{
 		Password: "$argon2id$v=19$Ünïcode \x00",
-		Links:    []core.SignInLink{{Digest: core.DigestOf("link 1"), ExpiresAt: noon.In(abroad)}, {Digest: core.DigestOf("link 2"), ExpiresAt: noon}},
-		Sessions: []core.Session{{Digest: core.DigestOf("session 1"), ByLink: true, CreatedAt: noon, SeenAt: noon.Add(time.Nanosecond)},
-			{Digest: core.DigestOf("session 2"), CreatedAt: noon.Add(time.Hour), SeenAt: noon.Add(time.Hour), FormsAfter: noon,
+		Links:    []core.SignInLink{{Digest: secrets.DigestOf("link 1"), ExpiresAt: noon.In(abroad)}, {Digest: secrets.DigestOf("link 2"), ExpiresAt: noon}},
+		Sessions: []core.Session{{Digest: secrets.DigestOf("session 1"), ByLink: true, CreatedAt: noon, SeenAt: noon.Add(time.Nanosecond)},
+			{Digest: secrets.DigestOf("session 2"), CreatedAt: noon.Add(time.Hour), SeenAt: noon.Add(time.Hour), FormsAfter: noon,
 				SpentForms: []core.FormToken{{ID: "form 1", At: noon}, {ID: "form 2", At: noon.Add(time.Minute)}}}},
-		Browsers: []core.Browser{{Digest: core.DigestOf("browser 1"), SeenAt: noon}, {Digest: core.DigestOf("browser 2"), SeenAt: noon.Add(time.Hour)}},
+		Browsers: []core.Browser{{Digest: secrets.DigestOf("browser 1"), SeenAt: noon}, {Digest: secrets.DigestOf("browser 2"), SeenAt: noon.Add(time.Hour)}},
 	}
 }
 
@@ -60,8 +64,8 @@ func newKey(account, id string, user int64, plan string) *core.Key {
 }
 
 // digest returns the digest of the nth value of a key.
-func digest(account, key string, n int) core.Digest {
-	return core.DigestOf(fmt.Sprintf("%s/%s/%d", account, key, n))
+func digest(account, key string, n int) secrets.Digest {
+	return secrets.DigestOf(fmt.Sprintf("%s/%s/%d", account, key, n))
 }
 
 // membersOf returns the account of a user, plan or key, the member to which the store writes the number of a new one, and what puts it.

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -18,25 +19,44 @@ const (
 	pollEvery = 5 * time.Millisecond
 )
 
-// poll calls ok until it returns nil. After limit it returns the last error.
-func poll(ok func() error) error {
+// await calls ok until it returns nil. After limit it fails the test with the last error.
+func await(tb testing.TB, what string, servers []*Server, ok func() error) {
+	tb.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(pollEvery) {
 		err := ok()
 		if err == nil {
-			return nil
+			return
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not within %v: %w", limit, err)
+			tb.Fatalf("%s: not within %v: %v\n%s", what, limit, err, lastLines(servers...))
 		}
 	}
 }
 
-// await polls. It fails the test after limit.
-func await(tb testing.TB, what string, servers []*Server, ok func() error) {
+// awaitMaster waits until all of the nodes that can answer name the same server, another one than not, and returns that server.
+func awaitMaster(tb testing.TB, nodes []*Server, not *Server, master func(by *Server) (*Server, error)) (agreed *Server) {
 	tb.Helper()
-	if err := poll(ok); err != nil {
-		tb.Fatalf("%s: %v\n%s", what, err, lastLines(servers...))
-	}
+	await(tb, "master", nodes, func() error {
+		agreed = nil
+		for _, s := range nodes {
+			if !s.Running() || s.paused.Load() {
+				continue
+			}
+			named, err := master(s)
+			switch {
+			case err != nil:
+				return err
+			case named == not || agreed != nil && agreed != named:
+				return fmt.Errorf("%s names %s", s.Addr(), named.Addr())
+			}
+			agreed = named
+		}
+		if agreed == nil {
+			return errors.New("no node can answer")
+		}
+		return nil
+	})
+	return agreed
 }
 
 // lastLines returns the last lines of the servers' logs.

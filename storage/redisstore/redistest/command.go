@@ -3,8 +3,10 @@ package redistest
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -100,35 +102,55 @@ func (s *Server) AwaitReplicas(n int) {
 		if _, err := s.call(brief, "PUBLISH", "awaiting", "replicas"); err != nil { // replicated, so that replicas acknowledge it
 			return err
 		}
-		info, err := s.info("INFO", "replication")
-		if err != nil {
-			return err
-		}
-		online := 0
-		for name, value := range info {
-			loaded := strings.Contains(value, "state=online") && !strings.Contains(value, ",offset=0,")
-			if strings.HasPrefix(name, "slave") && loaded {
-				online++
-			}
-		}
-		if online != n {
-			return fmt.Errorf("%d replicas", online)
+		reply, err := s.call(brief, "INFO", "replication")
+		if online := len(acknowledged.FindAllString(text(reply), -1)); err != nil || online != n {
+			return errors.Join(err, fmt.Errorf("%d replicas", online))
 		}
 		return nil
 	})
 }
 
+// acknowledged matches each replica in INFO that is online and has acknowledged data.
+var acknowledged = regexp.MustCompile(`state=online,offset=[1-9]`)
+
 // info runs a command that replies with lines of name:value.
 func (s *Server) info(args ...string) (map[string]string, error) {
 	reply, err := s.call(brief, args...)
-	if err != nil {
-		return nil, err
-	}
 	info := map[string]string{}
 	for line := range strings.Lines(text(reply)) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			info[name] = value
 		}
 	}
-	return info, nil
+	return info, err
+}
+
+// has returns an error unless a command replies with a line of the name and the value.
+func (s *Server) has(name, value string, args ...string) error {
+	info, err := s.info(args...)
+	if err == nil && info[name] != value {
+		err = fmt.Errorf("%s: %s is %q, want %s", s.Addr(), name, info[name], value)
+	}
+	return err
+}
+
+// isLinked returns an error if the server is a replica without link to its master.
+func (s *Server) isLinked() error {
+	info, err := s.info("INFO", "replication")
+	if link := info["master_link_status"]; err == nil && link != "" && link != "up" {
+		err = fmt.Errorf("the link of %s to its master is %s", s.Addr(), link)
+	}
+	return err
+}
+
+// CPU returns the CPU time, user and system, of the process and its threads. It fails the test if the server does not answer.
+func (s *Server) CPU() time.Duration {
+	s.tb.Helper()
+	info, err := s.info("INFO", "cpu")
+	user, errUser := time.ParseDuration(info["used_cpu_user"] + "s")
+	system, errSystem := time.ParseDuration(info["used_cpu_sys"] + "s")
+	if err := errors.Join(err, errUser, errSystem); err != nil {
+		s.tb.Fatalf("CPU time of %s: %v", s.Addr(), err)
+	}
+	return user + system
 }

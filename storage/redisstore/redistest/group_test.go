@@ -61,7 +61,7 @@ func TestCluster(t *testing.T) {
 	}
 	master.Restart()
 	c.Await(t)
-	if got := c.MasterOf(slot); got != replica || master.isMaster() == nil {
+	if got := c.MasterOf(slot); got != replica || master.has("role", "slave", "INFO", "replication") != nil {
 		t.Errorf("the master is %s, want that the master of old %s is a replica", got.Addr(), master.Addr())
 	}
 }

@@ -17,7 +17,7 @@ const orphanEnv = "REDISTEST_ORPHAN"
 func TestOrphan(t *testing.T) {
 	if os.Getenv(orphanEnv) != "" {
 		s := Start(t)
-		fmt.Printf("orphan %d %s\n", s.running().cmd.Process.Pid, s.Dir())
+		fmt.Printf("orphan %d %s\n", s.process.Load().Pid, s.Dir())
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	t.Parallel()

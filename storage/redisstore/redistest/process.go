@@ -1,99 +1,120 @@
 package redistest
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
-	"sync/atomic"
-)
-
-var (
-	errPortTaken = errors.New("a port was taken by another process")
-	errEnded     = errors.New("the process has ended")
+	"runtime"
+	"syscall"
+	"time"
 )
 
 // process is one run of a server.
 type process struct {
-	cmd   *exec.Cmd
-	ended chan struct{} // closed after Wait has returned
-
-	paused atomic.Bool
+	*os.Process
+	ended chan struct{} // closed when it has ended
 }
 
-// launch starts the program and waits until it answers.
-func (s *Server) launch() error {
+// launch starts the program and waits until it answers PING: all data is loaded. It fails the test if the server does not start.
+func (s *Server) launch() {
+	s.tb.Helper()
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return err
+		s.tb.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
-	p := &process{cmd: exec.Command(s.binary, s.args...), ended: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, log, log
-	if err := startBound(p.cmd); err != nil {
-		return err
-	}
+	cmd := exec.Command(s.binary, s.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	endWithParent(cmd)
+	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		_ = p.cmd.Wait()
-		close(p.ended)
+		runtime.LockOSThread() // the thread lives as long as the process, see endWithParent
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+			close(ended)
+		}
 	}()
-	s.process.Store(p)
-	return s.untilReady(p)
-}
-
-// untilReady waits for the answer to PING, which succeeds when all data is loaded.
-func (s *Server) untilReady(p *process) error {
-	answer := errEnded
-	err := poll(func() error {
-		if p.hasEnded() {
-			return nil
+	if err := <-started; err != nil {
+		s.tb.Fatalf("start %s: %v", s.binary, err)
+	}
+	s.process.Store(&process{cmd.Process, ended})
+	s.paused.Store(false)
+	await(s.tb, "start of "+s.Addr(), []*Server{s}, func() error {
+		if !s.Running() {
+			s.tb.Fatalf("%s has ended at its start\n%s", s.Addr(), lastLines(s))
 		}
-		_, answer = s.call(brief, "PING")
-		return answer
+		_, err := s.call(brief, "PING")
+		return err
 	})
-	if err == nil && answer != nil { // the process ended before it answered
-		if log, _ := os.ReadFile(s.logPath()); bytes.Contains(log, []byte("Address already in use")) {
-			return errPortTaken
-		}
-		return errEnded
-	}
-	return err
-}
-
-func (p *process) hasEnded() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// kill ends the process with SIGKILL, which also ends a stopped process, and waits for it.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.ended
-}
-
-// running returns the process, and fails the test without process.
-func (s *Server) running() *process {
-	s.tb.Helper()
-	p := s.process.Load()
-	if p.hasEnded() {
-		s.tb.Fatalf("%s does not run\n%s", s.Addr(), lastLines(s))
-	}
-	return p
-}
-
-// end kills the process at the end of the test. Its data is not saved.
-func (s *Server) end() {
-	if p := s.process.Load(); p != nil {
-		p.kill()
-	}
 }
 
 // Running reports whether the process exists, paused or not.
-func (s *Server) Running() bool { return !s.process.Load().hasEnded() }
+func (s *Server) Running() bool {
+	select {
+	case <-s.process.Load().ended:
+		return false
+	default:
+		return true
+	}
+}
 
-// canAnswer reports whether the process exists and is not paused.
-func (s *Server) canAnswer() bool { return s.Running() && !s.process.Load().paused.Load() }
+// signal sends a signal to the process. It fails the test without process.
+func (s *Server) signal(sig os.Signal) {
+	s.tb.Helper()
+	if err := s.process.Load().Signal(sig); err != nil {
+		s.tb.Fatalf("signal %v to %s: %v\n%s", sig, s.Addr(), err, lastLines(s))
+	}
+}
+
+// Pause stops the process with SIGSTOP, and waits until it does not answer. Its connections stay open. It fails
+// the test if the process does not stop.
+func (s *Server) Pause() {
+	s.tb.Helper()
+	s.signal(syscall.SIGSTOP)
+	s.paused.Store(true)
+	await(s.tb, "pause "+s.Addr(), []*Server{s}, func() error {
+		if _, err := s.call(10*pollEvery, "PING"); err != nil {
+			return nil
+		}
+		return errors.New("it answers")
+	})
+}
+
+// Resume continues a paused process. It does nothing if the process is not paused, and fails the test
+// without process.
+func (s *Server) Resume() {
+	s.tb.Helper()
+	s.signal(syscall.SIGCONT)
+	s.paused.Store(false)
+}
+
+// Kill ends the process with SIGKILL, which also ends a paused process, and waits for its end. Without process it does nothing.
+func (s *Server) Kill() {
+	p := s.process.Load()
+	_ = p.Kill()
+	<-p.ended
+}
+
+// Stop ends the process with SIGTERM: it saves its data as configured, and a master waits up to 10 seconds
+// for replicas. Without process Stop does nothing. It fails the test after 20 seconds.
+func (s *Server) Stop() {
+	s.tb.Helper()
+	p := s.process.Load()
+	_ = p.Signal(syscall.SIGCONT) // fails if the process has ended
+	_ = p.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(limit):
+		s.tb.Fatalf("%s does not stop\n%s", s.Addr(), lastLines(s))
+	}
+}
+
+// Restart runs the server again with the same ports, directory and options, and waits until it answers. It
+// stops a running process first. It fails the test if the server does not start.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Stop()
+	s.launch()
+}

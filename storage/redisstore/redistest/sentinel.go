@@ -1,11 +1,9 @@
 package redistest
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -33,42 +31,34 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 func StartSentinelSecret(tb testing.TB, password string, args ...string) *Sentinel {
 	tb.Helper()
 	master := Start(tb, args...)
-	replica := Start(tb, append([]string{"--replicaof", loopback, strconv.Itoa(master.port)}, args...)...)
+	replica := Start(tb, append([]string{"--replicaof", loopback, master.port}, args...)...)
 	// A sentinel asks a master for its replicas at once, and then every ten seconds.
 	master.AwaitReplicas(1)
 	n := &Sentinel{servers: []*Server{master, replica}}
 	for range sentinels {
-		n.sentinels = append(n.sentinels, start(tb, func(s *Server) []string {
-			s.password = password
-			path := filepath.Join(s.dir, "sentinel.conf")
-			if err := os.WriteFile(path, []byte(s.watching(master)), 0o600); err != nil {
-				tb.Fatal(err)
-			}
-			return []string{path, "--sentinel"}
-		}))
+		s := newServer(tb)
+		config := []string{s.write("sentinel.conf", watching(master, password)), "--sentinel"}
+		s.setOptions([]string{"--requirepass", password}) // "" requires none
+		s.args = append(config, s.args...)
+		s.launch()
+		n.sentinels = append(n.sentinels, s)
 	}
 	n.Await(tb)
 	return n
 }
 
 // watching returns the initial configuration of a sentinel. The sentinel appends its findings to the file.
-func (s *Server) watching(master *Server) string {
-	lines := []string{
-		fmt.Sprintf("port %d", s.port),
-		"bind " + loopback,
-		"unixsocket " + s.Socket(),
-		"dir " + s.dir,
-		fmt.Sprintf("sentinel monitor %s %s %d 2", masterName, loopback, master.port),
-		"sentinel down-after-milliseconds " + masterName + " 500",
-		"sentinel failover-timeout " + masterName + " 5000",
+func watching(master *Server, password string) string {
+	config := fmt.Sprintf("sentinel monitor %s %s %s 2\n", masterName, loopback, master.port) +
+		"sentinel down-after-milliseconds " + masterName + " 500\n" +
+		"sentinel failover-timeout " + masterName + " 5000\n"
+	if master.password != "" {
+		config += fmt.Sprintf("sentinel auth-pass %s %s\n", masterName, master.password)
 	}
-	if p := master.password; p != "" {
-		lines = append(lines, fmt.Sprintf("sentinel auth-pass %s %s", masterName, p))
+	if password != "" {
+		config += "sentinel sentinel-pass " + password + "\n"
 	}
-	if s.password != "" {
-		lines = append(lines, "requirepass "+s.password, "sentinel sentinel-pass "+s.password)
-	}
-	return strings.Join(lines, "\n") + "\n"
+	return config
 }
 
 // Name returns the name of the master at the sentinels.
@@ -83,9 +73,13 @@ func (n *Sentinel) Sentinels() []*Server { return n.sentinels }
 // Servers returns the data servers. The first starts as master.
 func (n *Sentinel) Servers() []*Server { return n.servers }
 
-// Master returns the master according to the first sentinel that answers. Until AwaitFailover it may be
-// dead. It fails the test if no sentinel answers.
-func (n *Sentinel) Master() *Server { return firstNamed(n.sentinels, n.masterBy) }
+// Master returns the master, as soon as all running sentinels agree. Until AwaitFailover it may be
+// dead. It fails the test after 20 seconds.
+func (n *Sentinel) Master() *Server {
+	tb := n.sentinels[0].tb
+	tb.Helper()
+	return awaitMaster(tb, n.sentinels, nil, n.masterBy)
+}
 
 // masterBy returns the master according to one sentinel.
 func (n *Sentinel) masterBy(s *Server) (*Server, error) {
@@ -105,10 +99,10 @@ func (n *Sentinel) masterBy(s *Server) (*Server, error) {
 // that server confirms it. It returns the new master. It fails the test after 20 seconds.
 func (n *Sentinel) AwaitFailover(tb testing.TB, from *Server) *Server {
 	tb.Helper()
-	return awaitOther(tb, from, n.all(), func() (*Server, error) {
-		master, err := agreed(n.sentinels, n.masterBy)
+	return awaitMaster(tb, n.sentinels, from, func(by *Server) (*Server, error) {
+		master, err := n.masterBy(by)
 		if err == nil {
-			err = master.isMaster()
+			err = master.has("role", "master", "INFO", "replication")
 		}
 		return master, err
 	})
@@ -119,50 +113,35 @@ func (n *Sentinel) AwaitFailover(tb testing.TB, from *Server) *Server {
 // restarts becomes a replica after about ten seconds.
 func (n *Sentinel) Await(tb testing.TB) {
 	tb.Helper()
-	await(tb, "sentinels", n.all(), n.isWhole)
+	await(tb, "sentinels", slices.Concat(n.servers, n.sentinels), n.isWhole)
 }
 
 // isWhole returns the first condition of Await that does not hold.
 func (n *Sentinel) isWhole() error {
+	master := n.Master()
 	for _, s := range n.sentinels {
-		if err := s.knows(sentinels-1, len(n.servers)-1); err != nil {
+		if err := errors.Join(s.knows("SENTINELS", sentinels-1), s.knows("REPLICAS", len(n.servers)-1)); err != nil {
 			return err
 		}
-	}
-	master, err := agreed(n.sentinels, n.masterBy)
-	if err != nil {
-		return err
 	}
 	for _, s := range n.servers {
-		if s != master && s.isMaster() == nil {
-			return fmt.Errorf("%s is a master too", s.Addr())
-		}
-		if err := s.isLinked(); err != nil {
+		role := map[bool]string{true: "master", false: "slave"}[s == master]
+		if err := errors.Join(s.has("role", role, "INFO", "replication"), s.isLinked()); err != nil {
 			return err
-		}
-	}
-	return master.isMaster()
-}
-
-// knows returns an error unless a sentinel knows the given numbers of live sentinels and replicas.
-func (s *Server) knows(others, replicas int) error {
-	for command, want := range map[string]int{"SENTINELS": others, "REPLICAS": replicas} {
-		reply, err := s.call(brief, "SENTINEL", command, masterName)
-		if err != nil {
-			return err
-		}
-		rows, _ := reply.([]any)
-		live := 0
-		for _, row := range rows {
-			if state := text(row); !strings.Contains(state, "s_down") && !strings.Contains(state, "disconnected") {
-				live++
-			}
-		}
-		if live != want {
-			return fmt.Errorf("%s knows %d of %d %s", s.Addr(), live, want, strings.ToLower(command))
 		}
 	}
 	return nil
 }
 
-func (n *Sentinel) all() []*Server { return slices.Concat(n.servers, n.sentinels) }
+// knows returns an error unless a sentinel knows the given number of sentinels or replicas, and all of them live.
+func (s *Server) knows(what string, want int) error {
+	reply, err := s.call(brief, "SENTINEL", what, masterName)
+	if err != nil {
+		return err
+	}
+	rows, _ := reply.([]any)
+	if state := text(reply); len(rows) != want || strings.Contains(state, "s_down") || strings.Contains(state, "disconnected") {
+		return fmt.Errorf("%s knows these %s: %s", s.Addr(), what, state)
+	}
+	return nil
+}

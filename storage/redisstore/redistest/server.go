@@ -8,16 +8,19 @@
 package redistest
 
 import (
-	"errors"
+	"cmp"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
+
+const loopback = "127.0.0.1"
 
 // Server is a redis-server. It keeps its ports, directory and options during the whole test, also while no
 // process runs.
@@ -25,14 +28,15 @@ type Server struct {
 	tb       testing.TB
 	binary   string
 	dir      string
-	port     int
-	tlsPort  int    // 0 without TLS
+	port     string
+	tlsPort  string // "" without TLS
 	password string // of the default user, from --requirepass
 	args     []string
 
-	certificate string // directory of the TLS certificate
+	caFile string // see CAFile
 
 	process atomic.Pointer[process] // the newest; may have ended
+	paused  atomic.Bool
 }
 
 // Start runs a server until the end of the test. It returns when the server answers. args are options of
@@ -40,41 +44,27 @@ type Server struct {
 // and immediate synchronization of replicas. They must not set ports. A missing program fails the test.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	return start(tb, func(s *Server) []string { return s.options(args) })
+	s := newServer(tb)
+	s.setOptions(args)
+	s.launch()
+	return s
 }
 
-// start runs a server. arguments returns its options once it has a directory and a port.
-func start(tb testing.TB, arguments func(*Server) []string) *Server {
+// newServer returns a server with a port and a directory, which runs no process yet.
+func newServer(tb testing.TB) *Server {
 	tb.Helper()
-	const attempts = 5 // another process may take the port first
-	binary := lookUp(tb)
-	for n := 1; ; n++ {
-		s := &Server{tb: tb, binary: binary, dir: tempDir(tb), port: freePort(tb)}
-		s.args = arguments(s)
-		tb.Cleanup(s.end)
-		err := s.launch()
-		if err == nil {
-			return s
-		}
-		if n == attempts || !errors.Is(err, errPortTaken) {
-			tb.Fatalf("start %s: %v\n%s", binary, err, lastLines(s))
-		}
-	}
-}
-
-// lookUp returns the path of the program.
-func lookUp(tb testing.TB) string {
-	tb.Helper()
-	name := os.Getenv("REDIS_SERVER")
-	if name == "" {
-		name = "redis-server"
-	}
-	path, err := exec.LookPath(name)
+	binary, err := exec.LookPath(cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server"))
 	if err != nil {
 		tb.Fatalf("these tests need a redis-server: apt-get install redis-server, "+
 			"or name another program in REDIS_SERVER: %v", err)
 	}
-	return path
+	s := &Server{tb: tb, binary: binary, dir: tempDir(tb), port: freeport.Take(tb)}
+	tb.Cleanup(func() {
+		if s.process.Load() != nil {
+			s.Kill()
+		}
+	})
+	return s
 }
 
 // tempDir creates a directory that is removed after the test. The path of a unix socket has at most 107
@@ -93,13 +83,13 @@ func tempDir(tb testing.TB) string {
 	return dir
 }
 
-// options returns the defaults followed by more, which override them.
-func (s *Server) options(more []string) []string {
+// setOptions sets the defaults followed by more, which override them.
+func (s *Server) setOptions(more []string) {
 	if i := slices.Index(more, "--requirepass"); i >= 0 && i+1 < len(more) {
 		s.password = more[i+1]
 	}
-	return append([]string{
-		"--port", strconv.Itoa(s.port),
+	s.args = append([]string{
+		"--port", s.port,
 		"--bind", loopback,
 		"--unixsocket", s.Socket(),
 		"--dir", s.dir,
@@ -118,6 +108,23 @@ func (s *Server) Socket() string { return filepath.Join(s.dir, "socket") }
 // Dir returns the directory of the server's files. It is removed after the test.
 func (s *Server) Dir() string { return s.dir }
 
+// write creates a file in the directory of the server, and returns its path.
+func (s *Server) write(name, text string) string {
+	s.tb.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.tb.Fatal(err)
+	}
+	return path
+}
+
 func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }
 
-func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+func address(port string) string { return net.JoinHostPort(loopback, port) }
+
+func addrs(servers []*Server) (list []string) {
+	for _, s := range servers {
+		list = append(list, s.Addr())
+	}
+	return list
+}

@@ -7,61 +7,52 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
-	"os"
-	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
 
 // StartTLS is Start for a server that also listens with TLS, at TLSAddr. It requires no client
 // certificate. Its own certificate is for localhost and 127.0.0.1, valid for an hour, and in CAFile.
 func StartTLS(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	return startTLS(tb, "", args...)
+	s := newServer(tb)
+	s.setOptions(append(s.listenTLS(newCertificate(tb)), args...))
+	s.launch()
+	return s
 }
 
-// startTLS is StartTLS with the certificate in a directory. It creates a certificate if that is "".
-func startTLS(tb testing.TB, certificate string, args ...string) *Server {
-	tb.Helper()
-	return start(tb, func(s *Server) []string {
-		if s.certificate = certificate; certificate == "" {
-			s.certificate = s.dir
-			if err := writeCertificate(s.dir); err != nil {
-				tb.Fatal(err)
-			}
-		}
-		s.tlsPort = freePort(tb)
-		return s.options(append([]string{
-			"--tls-port", strconv.Itoa(s.tlsPort),
-			"--tls-ca-cert-file", s.CAFile(),
-			"--tls-cert-file", certPath(s.certificate),
-			"--tls-key-file", keyPath(s.certificate),
-			"--tls-auth-clients", "no",
-		}, args...))
-	})
+// listenTLS returns the options of a server that also listens with TLS. pem is the text of its certificate and key.
+func (s *Server) listenTLS(pem string) []string {
+	s.tlsPort, s.caFile = freeport.Take(s.tb), s.write("cert.pem", pem)
+	return []string{
+		"--tls-port", s.tlsPort,
+		"--tls-ca-cert-file", s.caFile,
+		"--tls-cert-file", s.caFile,
+		"--tls-key-file", s.caFile,
+		"--tls-auth-clients", "no",
+	}
 }
 
 // TLSAddr returns host and port of the TLS listener. It fails the test without TLS.
 func (s *Server) TLSAddr() string {
 	s.tb.Helper()
-	if s.tlsPort == 0 {
+	if s.tlsPort == "" {
 		s.tb.Fatal("a server without TLS has no TLSAddr")
 	}
 	return address(s.tlsPort)
 }
 
 // CAFile returns the path of the server's certificate in PEM, for clients to trust. It is removed after the test.
-func (s *Server) CAFile() string { return certPath(s.certificate) }
+func (s *Server) CAFile() string { return s.caFile }
 
-func certPath(dir string) string { return filepath.Join(dir, "cert.pem") }
-
-func keyPath(dir string) string { return filepath.Join(dir, "key.pem") }
-
-// writeCertificate creates a certificate that signs itself, and so is its own authority.
-func writeCertificate(dir string) error {
+// newCertificate returns a certificate that signs itself, and so is its own authority, and its private key.
+func newCertificate(tb testing.TB) string {
+	tb.Helper()
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "localhost"},
@@ -73,22 +64,13 @@ func writeCertificate(dir string) error {
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return err
+		tb.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		return err
+	der, err1 := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	private, err2 := x509.MarshalPKCS8PrivateKey(key)
+	if err := errors.Join(err1, err2); err != nil {
+		tb.Fatal(err)
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	if err := writePEM(certPath(dir), "CERTIFICATE", der); err != nil {
-		return err
-	}
-	return writePEM(keyPath(dir), "PRIVATE KEY", private)
-}
-
-func writePEM(path, kind string, der []byte) error {
-	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }

@@ -22,8 +22,9 @@
 -- Without further limits and other meters, the script creates no tables and no closures, because each
 -- decision pays for them.
 
-local flags, period, limit, cost, sday, sweek, smonth, syear, sminute, shour, day, cap, ncosts, nlimits, rest =
-	struct.unpack('>I1I1I7I4I5I5I5I5I5I5I3I4I1I1', ARGV[1])
+-- Behind these fields are the starts of the windows: of each period but the last, the lifetime. opened is the latest start.
+local flags, period, limit, cost, opened, day, cap, ncosts, nlimits, starts = struct.unpack('>I1I1I7I4I5I3I4I1I1', ARGV[1])
+local rest = starts + 5 * (PERIODS - 1)
 -- An adjustment is always allowed, costs nothing and changes the deciding counter only.
 local ADJUSTMENT = 5
 local shared, waits, rated = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
@@ -33,9 +34,9 @@ local adjusts = mark == ADJUSTMENT
 
 local REPLY = '>I1I5I7'
 
-local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'a')
+local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'au')
 local user, key, userDay = fields[1], fields[2], fields[3]
-if not user or not key or string.byte(key, 64) % 2 == 1 then return struct.pack(REPLY, 3, 0, 0) end
+if not user or not key or string.byte(key, form_at) % 2 == 1 then return struct.pack(REPLY, 3, 0, 0) end
 
 -- A repeated request gets its first answer: its time, the terms, and the reply without the outcome.
 if ARGV[4] then
@@ -71,34 +72,34 @@ local look = cost == 0 and ncosts == 0 and not adjusts
 -- BUCKET: Unix milliseconds, the units that were missing at that time. See core.Bucket.
 local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000
 
+-- The usage is in d (day), w, m, y, mi (minute), h, l (lifetime) and t (the calendar day), in the order of the periods; also as a
+-- table if the request is unusual.
+--
 -- The deciding counter first, which is that of the user if it is shared; then, for an allowed request, that of the key.
 local allowed, reply, at, used, bucket
 for i = 1, shared and not adjusts and 2 or 1 do
 	local isUser = shared and i == 1
 	local counter, field = isUser and user or key, isUser and 'u' or ARGV[2]
-	local form = string.byte(counter, 64)
-	local csec, cnsec = struct.unpack('>I5I4', counter, 41)
-	local now, d, w, m, y, mi, h, l, t = csec
-	if form % 4 >= 2 then
-		now, d, w, m, y, mi, h, l, t = struct.unpack(WIDE, counter, wide_at)
-	else
-		d, w, m, y, mi, h, l, t = struct.unpack(NARROW, counter)
-	end
-	local meters = nil -- the tallies by name, in the order of the periods
-	local has = form >= 4
-	if has and (costs or adjusts or sec > now) then
+	local form = string.byte(counter, form_at)
+	local wide, has = form % 4 >= 2, form >= 4
+	local csec, cnsec, others, _, d, w, m, y, mi, h, l, t, now = struct.unpack(wide and WIDE or NARROW, counter)
+	if not wide then now = csec end
+	local opens = sec > now and now < opened -- the request opens a window of a period
+	local meters = nil -- the usage of each other meter, by name
+	if has and (costs or adjusts or opens) then
 		meters = {}
 		local packed, pos = redis.call('HGET', KEYS[1], 'm' .. field) or '', 1
 		while pos <= #packed do
-			local name, usage
+			local name, ofMeter
 			name, pos = struct.unpack('>I1c0', packed, pos)
-			usage = {struct.unpack('>I7I7I7I7I7I7I7', packed, pos)}
-			pos, usage[8] = usage[8], nil
-			meters[name] = usage
+			ofMeter = {struct.unpack(METER, packed, pos)}
+			pos = table.remove(ofMeter)
+			meters[name] = ofMeter
 		end
 	end
 	local date, counted = math.floor(now / 86400), t
-	if sec > now then -- open the windows that contain the request
+	if opens then -- open the windows that contain the request
+		local sday, sweek, smonth, syear, sminute, shour = struct.unpack('>I5I5I5I5I5I5', ARGV[1], starts)
 		if now < sday then d = 0 end
 		if now < sweek then w = 0 end
 		if now < smonth then m = 0 end
@@ -106,18 +107,19 @@ for i = 1, shared and not adjusts and 2 or 1 do
 		if now < sminute then mi = 0 end
 		if now < shour then h = 0 end
 		if has then
-			for _, usage in pairs(meters) do
-				if now < sday then usage[1] = 0 end
-				if now < sweek then usage[2] = 0 end
-				if now < smonth then usage[3] = 0 end
-				if now < syear then usage[4] = 0 end
-				if now < sminute then usage[5] = 0 end
-				if now < shour then usage[6] = 0 end
+			for p = 1, PERIODS - 1 do
+				if now < struct.unpack('>I5', ARGV[1], starts + 5 * (p - 1)) then
+					for _, ofMeter in pairs(meters) do ofMeter[p] = 0 end
+				end
 			end
 		end
+	end
+	if sec > now then
 		if date < day then t = 0 end
 		now = sec
 	end
+	local unusual = costs or adjusts or wide or math.max(d, w, m, y, mi, h, l, t) + cost > MOST_NARROW
+	local usage = unusual and {d, w, m, y, mi, h, l, t}
 
 	if i == 1 then
 		at, used = now, select(period, d, w, m, y, mi, h, l)
@@ -126,7 +128,7 @@ for i = 1, shared and not adjusts and 2 or 1 do
 			local x = limits[n]
 			x.used = 0
 			if x.meter == 'requests' then
-				x.used = select(x.period, d, w, m, y, mi, h, l)
+				x.used = usage[x.period]
 			elseif meters and meters[x.meter] then
 				x.used = meters[x.meter][x.period]
 			end
@@ -177,56 +179,53 @@ for i = 1, shared and not adjusts and 2 or 1 do
 	end
 	if adjusts then
 		local set, p, sign, n, name = struct.unpack('>I1I1i1I7I1c0', ARGV[1], rest)
-		local usage = {d, w, m, y, mi, h, l}
+		local adjusted = usage
 		if name ~= 'requests' then
 			meters = meters or {}
-			usage = meters[name] or {0, 0, 0, 0, 0, 0, 0}
-			meters[name] = usage
+			adjusted = meters[name] or {}
+			meters[name] = adjusted
 		end
-		for q = 1, 7 do
-			if set == 0 then
-				usage[q] = math.min(math.max(0, usage[q] + sign * n), MOST)
-			elseif q == p then
-				usage[q] = n
-			end
+		for q = 1, PERIODS do
+			local before = adjusted[q] or 0
+			adjusted[q] = set == 0 and math.min(math.max(0, before + sign * n), MOST) or q == p and n or before
 		end
-		if name == 'requests' then d, w, m, y, mi, h, l = unpack(usage) end
 	else
-		d, w, m, y, mi, h, l, t = d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost
+		if usage then
+			for p = 1, PERIODS + 1 do usage[p] = math.min(usage[p] + cost, MOST) end
+		end
 		if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
 	end
 	if ncosts > 0 then
 		meters = meters or {}
 		for name, c in pairs(costs) do
 			if name ~= 'requests' then
-				local usage = meters[name] or {0, 0, 0, 0, 0, 0, 0}
-				for p = 1, 7 do usage[p] = math.min(usage[p] + c, MOST) end
-				meters[name] = usage
+				local ofMeter = meters[name] or {}
+				for p = 1, PERIODS do ofMeter[p] = math.min((ofMeter[p] or 0) + c, MOST) end
+				meters[name] = ofMeter
 			end
 		end
 	end
 	if meters then
 		local packed = ''
-		for name, usage in pairs(meters) do
-			packed = packed .. struct.pack('>I1c0', #name, name) .. struct.pack('>I7I7I7I7I7I7I7', unpack(usage))
+		for name, ofMeter in pairs(meters) do
+			packed = packed .. struct.pack('>I1c0', #name, name) .. struct.pack(METER, unpack(ofMeter))
 		end
 		redis.call('HSET', KEYS[1], 'm' .. field, packed)
 	end
-	local metered = (has or meters) and 4 or 0
-	if now == csec and math.max(d, w, m, y, mi, h, l, t) < 1099511627776 then
-		counter = struct.pack('>I5I5I5I5I5I5I5I5I5I4c14I1', d, w, m, y, mi, h, l, t, csec, cnsec,
-			string.sub(counter, denials_at, 63), metered)
+	form = (has or meters) and 4 or 0
+	if not usage then
+		counter = struct.pack(NARROW, csec, cnsec, others, form,
+			d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost)
+	elseif now == csec and math.max(unpack(usage)) <= MOST_NARROW then
+		counter = struct.pack(NARROW, csec, cnsec, others, form, unpack(usage))
 	else
-		local min = math.min
-		d, w, m, y = min(d, MOST), min(w, MOST), min(m, MOST), min(y, MOST)
-		mi, h, l, t = min(mi, MOST), min(h, MOST), min(l, MOST), min(t, MOST)
-		counter = string.rep('\0', 40) .. struct.pack('>I5I4', csec, cnsec)
-			.. string.sub(counter, denials_at, 63) .. string.char(2 + metered) .. struct.pack(WIDE, now, d, w, m, y, mi, h, l, t)
+		usage[PERIODS + 2] = now
+		counter = struct.pack(WIDE, csec, cnsec, others, form + 2, unpack(usage))
 	end
 	if isUser then user = counter else key = counter end
 end
 
-local lsec, _, omitted, dsec, denials, began = struct.unpack(LAST, fields[2], last_at)
+local lsec, _, omitted, dsec, denials, began = struct.unpack(LAST, fields[2])
 local before = math.max(lsec, dsec)
 if adjusts then
 	if ARGV[2] == 'u' then key = user end
@@ -234,7 +233,7 @@ elseif allowed then
 	userDay = addDay(userDay, cost, day, 'u', ALLOWED)
 else
 	local field = 'd' .. ARGV[2]
-	local days = redis.call('HMGET', KEYS[1], field, 'd', 's')
+	local days = redis.call('HMGET', KEYS[1], field, 'du', 'su')
 	if dsec ~= sec then dsec, denials = sec, 0 end
 	local ofDay, recorded = days[1], 0
 	if ofDay and #ofDay > recorded_at and day <= struct.unpack('>I3', ofDay) then recorded = struct.unpack(RECORDED, ofDay, recorded_at) end
@@ -248,9 +247,9 @@ else
 	local ofKey = addDay(ofDay, cost, day, ARGV[2], DENIED) .. struct.pack(RECORDED, recorded)
 	local ofUser = addDay(days[2], cost, day, 'u', DENIED)
 	if shared then
-		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'd', ofUser, 's', addDay(days[3], cost, day, 'u', SHARED_DENIED))
+		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser, 'su', addDay(days[3], cost, day, 'u', SHARED_DENIED))
 	else
-		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'd', ofUser)
+		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser)
 	end
 	if omit then return reply end
 	if mark == 0 then mark = 1 end
@@ -278,8 +277,8 @@ local usec, unsec = struct.unpack(LATEST, user, latest_at)
 if sec > usec or sec == usec and nsec > unsec then
 	user = string.sub(user, 1, latest_at - 1) .. string.sub(entry, 2, 10) .. string.sub(user, latest_at + 9)
 end
-redis.call('HSET', KEYS[1], ARGV[2], key, 'u', user, 'a', userDay or struct.pack(DAY_COUNT, 0, 0))
-append(KEYS[2], entry, sec, nsec, usec, unsec, usec, ends, cap, 'l')
+redis.call('HSET', KEYS[1], ARGV[2], key, 'u', user, 'au', userDay or struct.pack(DAY_COUNT, 0, 0))
+append(KEYS[2], entry, sec, nsec, usec, unsec, usec, ends, cap, 'lu')
 if ARGV[2] == 'u' then return reply end
 append(KEYS[3], entry, sec, nsec, usec, unsec, before, ends, cap, 'l' .. ARGV[2])
 return reply

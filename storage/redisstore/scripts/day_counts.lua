@@ -26,7 +26,7 @@ local function addDay(count, cost, today, field, number)
 	if count then day, n = struct.unpack(DAY_COUNT, count) end
 	if today > day then
 		if n > 0 then
-			local name = string.sub(KEYS[1], 1, -2) .. (field == 'u' and 't' or 't:' .. field)
+			local name = string.sub(KEYS[1], 1, -2) .. 't:' .. field
 			local over, first = redis.call('GET', name) or '', 1
 			while first <= #over do
 				local head = struct.unpack('>I4', over, first)

@@ -11,9 +11,9 @@
 
 local field, cap = ARGV[1], tonumber(ARGV[3])
 local counter, user = unpack(redis.call('HMGET', KEYS[1], field, 'u'))
-if not counter or not user or field ~= 'u' and string.byte(counter, 64) % 2 == 1 then return 0 end
+if not counter or not user or field ~= 'u' and string.byte(counter, form_at) % 2 == 1 then return 0 end
 
-local late = 'l' .. (field == 'u' and '' or field)
+local late = 'l' .. field
 if ARGV[2] == '1' then
 	redis.call('UNLINK', KEYS[2])
 	redis.call('HDEL', KEYS[1], late)

@@ -8,8 +8,8 @@
 -- ARGV  1 Seq of the key  2 number of the move, from 1, modulo 256
 --       3 lifetime of the tombstone in milliseconds
 --
--- Returns the counter, the time of the user's latest entry, the lateness of the key's history, the DAY_COUNT of its
--- denials, its other meters, its bucket, then DUMP and PTTL of each data key. Returns nothing if there is no counter, or that of a later move.
+-- Returns the counter, the time of the user's latest entry, each field of MOVED, '' for none, then DUMP and PTTL of each
+-- data key. Returns nothing if there is no counter, or that of a later move.
 
 redis.call('HDEL', KEYS[1], '') -- first, since a deletion allows the next writes even if memory is full
 local move = tonumber(ARGV[2])
@@ -18,15 +18,13 @@ if not counter then
 	markLeft(KEYS[2], move, ARGV[3])
 	return {}
 end
-local moves = struct.unpack('>I1', counter, 63)
+local moves, form = string.byte(counter, moves_at, form_at)
 if (moves + 1) % 256 ~= move then return {} end
-local form = string.byte(counter, 64)
-counter = string.sub(counter, 1, 63) .. string.char(form - form % 2 + 1) .. string.sub(counter, 65)
+counter = string.sub(counter, 1, moves_at) .. string.char(form - form % 2 + 1) .. string.sub(counter, usage_at)
 redis.call('HSET', KEYS[1], ARGV[1], counter)
 local user = redis.call('HGET', KEYS[1], 'u') or ''
-local out = {counter, string.sub(user, 54, 62), redis.call('HGET', KEYS[1], 'l' .. ARGV[1]) or '0',
-	redis.call('HGET', KEYS[1], 'd' .. ARGV[1]) or '', redis.call('HGET', KEYS[1], 'm' .. ARGV[1]) or '',
-	redis.call('HGET', KEYS[1], 'r' .. ARGV[1]) or ''}
+local out = {counter, string.sub(user, latest_at, latest_at + 8)}
+for _, name in ipairs(MOVED) do out[#out + 1] = redis.call('HGET', KEYS[1], name .. ARGV[1]) or '' end
 for i = 3, #KEYS do
 	out[#out + 1] = redis.call('DUMP', KEYS[i]) or ''
 	out[#out + 1] = redis.call('PTTL', KEYS[i])

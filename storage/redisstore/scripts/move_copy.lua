@@ -8,34 +8,33 @@
 -- KEYS  1 hash of counters of the new user  2 tombstone of the user  3 tombstone of the key there
 --       4… data keys of the key: history, past days, request ids
 -- ARGV  1 Seq of the key  2 number of the move, modulo 256  3 the counter from move_begin
---       4 time of the old user's latest entry, '' for none  5 lateness of the key's history
---       6 DAY_COUNT of the key's denials, '' for none  7 its other meters, '' for none
---       8 its bucket, '' for none  9… DUMP and TTL in milliseconds of each data key
+--       4 time of the old user's latest entry, '' for none  5 to 8 each field of MOVED, '' for none
+--       9… DUMP and TTL in milliseconds of each data key
 --
 -- Returns nil, or 0 if it does nothing.
 
 local move = tonumber(ARGV[2])
 if redis.call('EXISTS', KEYS[2]) > 0 or hasLeft(KEYS[3], move) then return 0 end
 local here = redis.call('HGET', KEYS[1], ARGV[1])
-if here and struct.unpack('>I1', here, 63) == move then return 0 end
+if here and string.byte(here, moves_at) == move then return 0 end
 for i = 4, #KEYS do -- first, since RESTORE may fail: an older server rejects a DUMP of a newer one
 	local content, lives = ARGV[2 * i + 1], ARGV[2 * i + 2]
 	redis.call('UNLINK', KEYS[i])
 	if content and content ~= '' then redis.call('RESTORE', KEYS[i], lives, content) end
 end
-local form = string.byte(ARGV[3], 64)
-redis.call('HSET', KEYS[1], ARGV[1], string.sub(ARGV[3], 1, 62) .. struct.pack('>I1I1', move, form - form % 2) .. string.sub(ARGV[3], 65))
+local form = string.byte(ARGV[3], form_at)
+redis.call('HSET', KEYS[1], ARGV[1],
+	string.sub(ARGV[3], 1, moves_at - 1) .. string.char(move, form - form % 2) .. string.sub(ARGV[3], usage_at))
 redis.call('HDEL', KEYS[1], 'b' .. ARGV[1]) -- the next check computes the size of the history
-if ARGV[5] ~= '0' then redis.call('HSET', KEYS[1], 'l' .. ARGV[1], ARGV[5]) end
-if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], 'd' .. ARGV[1], ARGV[6]) end
-if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'm' .. ARGV[1], ARGV[7]) end
-if ARGV[8] ~= '' then redis.call('HSET', KEYS[1], 'r' .. ARGV[1], ARGV[8]) end
+for i, name in ipairs(MOVED) do
+	if ARGV[4 + i] ~= '' then redis.call('HSET', KEYS[1], name .. ARGV[1], ARGV[4 + i]) end
+end
 if ARGV[4] ~= '' then -- the latest entry of a user is the latest of all its histories
-	local user = redis.call('HGET', KEYS[1], 'u') or string.rep('\0', 64)
-	local asec, ansec = struct.unpack('>I5I4', ARGV[4])
-	local usec, unsec = struct.unpack('>I5I4', user, 54)
+	local user = redis.call('HGET', KEYS[1], 'u') or string.rep('\0', struct.size(NARROW))
+	local asec, ansec = struct.unpack(LATEST, ARGV[4])
+	local usec, unsec = struct.unpack(LATEST, user, latest_at)
 	if asec > usec or asec == usec and ansec > unsec then
-		redis.call('HSET', KEYS[1], 'u', string.sub(user, 1, 53) .. ARGV[4] .. string.sub(user, 63))
+		redis.call('HSET', KEYS[1], 'u', string.sub(user, 1, latest_at - 1) .. ARGV[4] .. string.sub(user, latest_at + 9))
 	end
 end
 redis.call('DEL', KEYS[3])

@@ -12,16 +12,17 @@
 local field, new = ARGV[1], ARGV[2]
 local counter = redis.call('HGET', KEYS[1], field)
 if not counter then return 0 end
-local form, day, used = string.byte(counter, 64), 0, 0
+local form, now, used = string.byte(counter, form_at), 0, 0 -- used is the usage on the calendar day
 if form % 4 >= 2 then
-	day, used = math.floor(struct.unpack('>I5', counter, wide_at) / 86400), struct.unpack('>I7', counter, wide_at + 54)
+	used, now = struct.unpack('>I7I5', counter, #counter - 11)
 else
-	day, used = math.floor(struct.unpack('>I5', counter, last_at) / 86400), struct.unpack('>I5', counter, 36)
+	used, now = struct.unpack('>I5', counter, #counter - 4), struct.unpack('>I5', counter)
 end
+local day = math.floor(now / 86400)
 if used > 0 and day ~= tonumber(ARGV[4]) then
 	addDay(struct.pack(DAY_COUNT, day, used), 0, day + 1, field, field == 'u' and SHARED_ALLOWED or ALLOWED)
 end
-redis.call('HSET', KEYS[1], field, string.sub(new, 1, 53) .. string.sub(counter, 54, 63)
-	.. string.char(string.byte(new, 64) + form % 2) .. string.sub(new, wide_at))
+redis.call('HSET', KEYS[1], field, string.sub(new, 1, latest_at - 1) .. string.sub(counter, latest_at, moves_at)
+	.. string.char(string.byte(new, form_at) + form % 2) .. string.sub(new, usage_at))
 if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'm' .. field, ARGV[3]) else redis.call('HDEL', KEYS[1], 'm' .. field) end
 return 1

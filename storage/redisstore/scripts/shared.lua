@@ -3,31 +3,34 @@
 -- Reads:  sizes and the oldest entries of a history, every 64 entries
 -- Writes: append writes a history, and its lateness and size fields
 
--- A counter has 64 bytes, or 125 with WIDE:
+-- A counter has 24 bytes, then the usage: 40 bytes, or 61 if it is wide.
 --
 --   at  bytes
---    1     40  usage in the current day, week, month, year, minute and hour, in the lifetime, and on the calendar day
---   41      9  time of the last use
---   50      4  denials without history entry
---   54      5  key: second of the last denial, number of denials in that second
---   59      4  key: start of its request ids
---   54      9  user: time of the latest entry in any of its histories
---   63      1  key: number of moves, modulo 256
---   64      1  the form: the sum of
+--    1      9  time of the last use
+--   10      4  denials without history entry
+--   14      5  key: second of the last denial, number of denials in that second
+--   19      4  key: start of its request ids
+--   14      9  user: time of the latest entry in any of its histories
+--   23      1  key: number of moves, modulo 256
+--   24      1  the form: the sum of
 --              1  key: frozen by a move
---              2  WIDE follows, in place of the usage
+--              2  the usage is wide
 --              4  other meters are in the field m and the Seq of the key, or mu
---   65     61  only if WIDE: the second that all windows contain, and the usage
+--   25     40  usage in the current window of each period, and on the calendar day
+--       or 61  wide: the same, then the second that all windows contain
 --
--- All windows contain the second of the last use, or the second in WIDE. NARROW is the usage while each number is
--- below 2^40 and the second is that of the last use.
+-- All windows contain the second of the last use, or the second in a wide counter. The usage is wide if a number is
+-- 2^40 or more, or if that second is not that of the last use.
 --
+-- NARROW and WIDE are the formats of a counter: the time, bytes 10 to 23, the form, and a number for each period in the
+-- order of core.PeriodUsage, then that of the day. METER is the usage of another meter: a number for each period.
+local NARROW, WIDE, METER = '>I5I4c14I1I5I5I5I5I5I5I5I5', '>I5I4c14I1I7I7I7I7I7I7I7I7I5', '>I7I7I7I7I7I7I7'
+local PERIODS, MOST_NARROW, form_at, usage_at = (#METER - 1) / 2, 1099511627775, 24, 25
+
 -- DENIALS has the fields that change with a denial. LAST has the fields of a key from the last use on, LATEST
 -- the latest entry of a user.
-local NARROW, WIDE, wide_at = '>I5I5I5I5I5I5I5I5', '>I5I7I7I7I7I7I7I7I7', 65
-local DENIALS, denials_at, began_at = '>I4I4I1', 50, 59
-local LAST, last_at = '>I5I4I4I4I1I4', 41
-local LATEST, latest_at = '>I5I4', 54
+local DENIALS, denials_at, moves_at, began_at = '>I4I4I1', 10, 23, 19
+local LAST, LATEST, latest_at = '>I5I4I4I4I1I4', '>I5I4', 14
 
 -- HEAD is the start of a history entry: 0 if allowed, 1 to 4 the reason of a denial, 5 for an adjustment, plus LATE if an older entry is
 -- later; time, hour until which the entry is kept. With LATE the latest time of an older entry follows, as LATEST.

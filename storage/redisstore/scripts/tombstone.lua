@@ -4,6 +4,10 @@
 -- Reads:  the tombstone
 -- Writes: the tombstone
 
+-- The fields that move with a counter, before its Seq: the lateness of the history, the DAY_COUNT of denials, the other
+-- meters, the bucket.
+local MOVED = {'l', 'd', 'm', 'r'}
+
 -- hasLeft reports whether the key was deleted, or has left with this move or a later one.
 local function hasLeft(tombstone, move)
 	local left = redis.call('GET', tombstone)

@@ -38,21 +38,21 @@ func (e *Entry[K, V]) MarkUsed() {
 // empty. Only Find may be called without a lock: the caller serializes all other calls. A Find
 // during a change may miss an entry, or return an entry that was just removed.
 type Table[K comparable, V any] struct {
-	buckets atomic.Pointer[[]bucket[K, V]] // a power of two, or nil
-	n       int                            // entries
-	hand    int                            // index of the next candidate for eviction
+	bins atomic.Pointer[[]bin[K, V]] // a power of two, or nil
+	n    int                         // entries
+	hand int                         // index of the next candidate for eviction
 }
 
-// bucket is a position in the table. It repeats the hash of its entry, so that a search reads no
+// bin is a place in the table. It repeats the hash of its entry, so that a search reads no
 // other entries.
-type bucket[K comparable, V any] struct {
+type bin[K comparable, V any] struct {
 	hash  atomic.Uint64 // 0: empty
 	entry atomic.Pointer[Entry[K, V]]
 }
 
 // set stores an entry, or nil for none. A concurrent Find may see the hash of one entry with
 // another entry, whose key then does not match.
-func (p *bucket[K, V]) set(e *Entry[K, V]) {
+func (p *bin[K, V]) set(e *Entry[K, V]) {
 	var hash uint64
 	if e != nil {
 		hash = e.hash
@@ -61,23 +61,23 @@ func (p *bucket[K, V]) set(e *Entry[K, V]) {
 	p.hash.Store(hash)
 }
 
-const minBuckets = 4
+const minBins = 4
 
 // Len returns the number of entries.
 func (t *Table[K, V]) Len() int { return t.n }
 
 // Find returns the entry of a key, nil if there is none. It does not mark the entry as used.
 func (t *Table[K, V]) Find(hash uint64, k K) *Entry[K, V] {
-	buckets := t.loadBuckets()
-	if len(buckets) == 0 {
+	bins := t.loadBins()
+	if len(bins) == 0 {
 		return nil
 	}
-	for i := homeIndex(hash, buckets); ; i = nextIndex(i, buckets) {
-		switch buckets[i].hash.Load() {
+	for i := homeIndex(hash, bins); ; i = nextIndex(i, bins) {
+		switch bins[i].hash.Load() {
 		case 0:
 			return nil
 		case hash:
-			if e := buckets[i].entry.Load(); e != nil && e.Key == k {
+			if e := bins[i].entry.Load(); e != nil && e.Key == k {
 				return e
 			}
 		}
@@ -87,60 +87,60 @@ func (t *Table[K, V]) Find(hash uint64, k K) *Entry[K, V] {
 // All returns the entries, in no order. The loop must not change the table.
 func (t *Table[K, V]) All() iter.Seq[*Entry[K, V]] {
 	return func(yield func(*Entry[K, V]) bool) {
-		buckets := t.loadBuckets()
-		for i := range buckets {
-			if e := buckets[i].entry.Load(); e != nil && !yield(e) {
+		bins := t.loadBins()
+		for i := range bins {
+			if e := bins[i].entry.Load(); e != nil && !yield(e) {
 				return
 			}
 		}
 	}
 }
 
-func (t *Table[K, V]) loadBuckets() []bucket[K, V] {
-	if p := t.buckets.Load(); p != nil {
+func (t *Table[K, V]) loadBins() []bin[K, V] {
+	if p := t.bins.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
 
 // homeIndex is where the search for a hash begins. It uses the upper 32 bits; the lower bits select the shard.
-func homeIndex[B any](hash uint64, buckets []B) int { return int(hash>>32) & (len(buckets) - 1) }
+func homeIndex[B any](hash uint64, bins []B) int { return int(hash>>32) & (len(bins) - 1) }
 
-func nextIndex[B any](i int, buckets []B) int { return (i + 1) & (len(buckets) - 1) }
+func nextIndex[B any](i int, bins []B) int { return (i + 1) & (len(bins) - 1) }
 
 // Put adds an entry whose key is not in the table.
 func (t *Table[K, V]) Put(e *Entry[K, V]) {
-	if buckets := t.loadBuckets(); 4*(t.n+1) > 3*len(buckets) {
-		t.rebuild(max(minBuckets, 2*len(buckets)))
+	if bins := t.loadBins(); 4*(t.n+1) > 3*len(bins) {
+		t.rebuild(max(minBins, 2*len(bins)))
 	}
 	t.n++
-	insert(t.loadBuckets(), e)
+	insert(t.loadBins(), e)
 }
 
-func insert[K comparable, V any](buckets []bucket[K, V], e *Entry[K, V]) {
-	i := homeIndex(e.hash, buckets)
-	for buckets[i].hash.Load() != 0 {
-		i = nextIndex(i, buckets)
+func insert[K comparable, V any](bins []bin[K, V], e *Entry[K, V]) {
+	i := homeIndex(e.hash, bins)
+	for bins[i].hash.Load() != 0 {
+		i = nextIndex(i, bins)
 	}
-	buckets[i].set(e)
+	bins[i].set(e)
 }
 
-// rebuild moves the entries to a table of size buckets.
+// rebuild moves the entries to a table of size bins.
 func (t *Table[K, V]) rebuild(size int) {
-	buckets := make([]bucket[K, V], size)
+	bins := make([]bin[K, V], size)
 	for e := range t.All() {
-		insert(buckets, e)
+		insert(bins, e)
 	}
 	t.hand = 0
-	t.buckets.Store(&buckets)
+	t.bins.Store(&bins)
 }
 
 // Remove removes the entry of a key, and reports whether there was one.
 func (t *Table[K, V]) Remove(hash uint64, k K) bool {
-	buckets := t.loadBuckets()
-	for i := range buckets {
-		i = (homeIndex(hash, buckets) + i) & (len(buckets) - 1)
-		switch e := buckets[i].entry.Load(); {
+	bins := t.loadBins()
+	for i := range bins {
+		i = (homeIndex(hash, bins) + i) & (len(bins) - 1)
+		switch e := bins[i].entry.Load(); {
 		case e == nil:
 			return false
 		case e.hash == hash && e.Key == k:
@@ -151,24 +151,24 @@ func (t *Table[K, V]) Remove(hash uint64, k K) bool {
 	return false
 }
 
-// removeAt empties a bucket. It moves up the entries behind it whose probe sequence passes the gap,
+// removeAt empties a bin. It moves up the entries behind it whose probe sequence passes the gap,
 // so that a search for them does not end at the gap.
 func (t *Table[K, V]) removeAt(gap int) {
-	buckets := t.loadBuckets()
-	for i := nextIndex(gap, buckets); ; i = nextIndex(i, buckets) {
-		e := buckets[i].entry.Load()
+	bins := t.loadBins()
+	for i := nextIndex(gap, bins); ; i = nextIndex(i, bins) {
+		e := bins[i].entry.Load()
 		if e == nil {
 			break
 		}
-		mask := len(buckets) - 1
-		if (i-homeIndex(e.hash, buckets))&mask >= (i-gap)&mask { // the probe sequence passes the gap
-			buckets[gap].set(e)
+		mask := len(bins) - 1
+		if (i-homeIndex(e.hash, bins))&mask >= (i-gap)&mask { // the probe sequence passes the gap
+			bins[gap].set(e)
 			gap = i
 		}
 	}
-	buckets[gap].set(nil)
-	if t.n--; len(buckets) > minBuckets && 8*t.n < len(buckets) {
-		t.rebuild(len(buckets) / 2)
+	bins[gap].set(nil)
+	if t.n--; len(bins) > minBins && 8*t.n < len(bins) {
+		t.rebuild(len(bins) / 2)
 	}
 }
 
@@ -178,16 +178,16 @@ func (t *Table[K, V]) removeAt(gap int) {
 //
 // This is the CLOCK algorithm: it approximates LRU, which would have to write at every look-up.
 func (t *Table[K, V]) Evict(atMost int, evictable func(*Entry[K, V]) bool) *Entry[K, V] {
-	buckets := t.loadBuckets()
-	for left := 3 * len(buckets); left > 0 && atMost > 0; left-- {
-		if e := buckets[t.hand].entry.Load(); e != nil {
+	bins := t.loadBins()
+	for left := 3 * len(bins); left > 0 && atMost > 0; left-- {
+		if e := bins[t.hand].entry.Load(); e != nil {
 			atMost--
-			if evictable(e) && (!e.used.Swap(false) || left <= len(buckets)) {
+			if evictable(e) && (!e.used.Swap(false) || left <= len(bins)) {
 				t.removeAt(t.hand)
 				return e
 			}
 		}
-		t.hand = nextIndex(t.hand, buckets)
+		t.hand = nextIndex(t.hand, bins)
 	}
 	return nil
 }

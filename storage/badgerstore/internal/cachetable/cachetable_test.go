@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crowd is a hash that puts many keys into few buckets, across the end of the table.
+// crowd is a hash that puts many keys into few bins, across the end of the table.
 func crowd(k int) uint64 { return uint64(k%5*3)<<32 + 1 }
 
 // evictOther evicts an entry other than keep, and reports whether there was one to evict.
@@ -73,8 +73,8 @@ func TestTableIsAMap(t *testing.T) {
 						t.Fatalf("find(%d) = %v, want %v", k, got, want[k])
 					}
 				}
-				if buckets := len(table.loadBuckets()); buckets > max(minBuckets, 16*(len(want)+1)) {
-					t.Fatalf("%d buckets for %d entries", buckets, len(want))
+				if bins := len(table.loadBins()); bins > max(minBins, 16*(len(want)+1)) {
+					t.Fatalf("%d bins for %d entries", bins, len(want))
 				}
 			},
 		})

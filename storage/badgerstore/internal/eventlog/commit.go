@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 )
@@ -18,6 +19,22 @@ const (
 	probeEvery        = 512 // then one leader in so many blocks yields, to find out whether others join again
 )
 
+// Why one goroutine at a time writes the log, and each waiter returns after its record was written:
+//
+//  1. Under mu, a waiter joins the open block. The first waiter of a block is its leader: at once if leading is false, which
+//     it sets to true, else later. So a block with waiters has one leader.
+//  2. The leader that has its turn runs commit. take puts an empty block in the place of the open one, under mu: after
+//     that nobody joins the block or adds a record to it.
+//  3. write changes the files and the backlog. No other goroutine does: leading stays true until finish.
+//  4. finish reads, under mu, whether the open block has a leader. If so, leading stays true, and finish gives that leader
+//     its turn by mayWrite. Else leading becomes false, and the next waiter leads at once. A waiter joins either before finish, and is
+//     seen, or after it, and sees leading. So no block with waiters stays without a turn.
+//  5. Followers read err after done is closed, which finish does after write has set err. The leader reads its own.
+//  6. Flush waits for the block that is being written as a follower, or joins the open block as in 1. So after Flush all
+//     records of earlier calls are written. A record without a waiter is written with the next block that has one.
+//
+// Sync and rotate hold syncing, never mu, while they sync. Order of the locks: syncing, the list of segments; mu is held alone.
+
 // joinLocked makes the caller a waiter of the open block.
 func (l *Log) joinLocked() Ticket {
 	b := l.open
@@ -25,13 +42,13 @@ func (l *Log) joinLocked() Ticket {
 	switch {
 	case !l.leading:
 		l.leading, b.led = true, true
-		return Ticket{l, b, leadNow, l.yields > 0}
+		return Ticket{l, b, true, l.yields > 0}
 	case !b.led:
 		b.led, b.mayWrite = true, make(chan struct{})
-		return Ticket{l, b, leadLater, false}
+		return Ticket{l, b, true, false}
 	}
 	b.followLocked()
-	return Ticket{l, b, follow, false}
+	return Ticket{l, b, false, false}
 }
 
 func (b *block) followLocked() {
@@ -43,22 +60,19 @@ func (b *block) followLocked() {
 // Wait waits until the record is in the file, and with durability power on disk. After
 // [ErrTemporary] the log keeps the record and writes it later.
 func (t Ticket) Wait() error {
-	switch t.role {
-	case follow:
+	if !t.leads {
 		<-t.b.done
 		return t.b.err
-	case leadLater:
+	}
+	yields := t.yields
+	if t.b.mayWrite != nil { // the block before it was being written
 		<-t.b.mayWrite
 		t.l.mu.Lock()
-		few := t.b.waits < minBatch
+		yields = t.b.waits < minBatch
 		t.l.mu.Unlock()
-		if few {
-			runtime.Gosched()
-		}
-	case leadNow: // the first waiter of the block
-		if t.yields {
-			runtime.Gosched()
-		}
+	}
+	if yields {
+		runtime.Gosched()
 	}
 	t.l.commit()
 	return t.b.err
@@ -121,7 +135,7 @@ func (l *Log) write(b *block) error {
 			l.backlog = append(l.backlog, data...)
 		}
 		l.backlogHours, l.backlogCount = h, records
-		return &temporaryError{err}
+		return fmt.Errorf("%w: %w", ErrTemporary, err)
 	}
 	l.backlog, l.backlogHours, l.backlogCount = nil, hours{}, 0
 	return err
@@ -133,17 +147,13 @@ func (l *Log) write(b *block) error {
 func (l *Log) put(start int64, data []byte, records int, h hours) error {
 	g := l.current.Load()
 	if g == nil || g.end-g.base >= l.o.SegmentSize {
-		if err := l.helped(dataOffset, func() error { return l.rotate(start) }); err != nil {
+		if err := l.rotate(start); err != nil {
 			return err
 		}
 		g = l.current.Load()
 	}
-	began := sinceStart()
-	err := l.helped(len(data), func() error {
-		_, err := g.file.WriteAt(data, g.offset(start))
-		return err
-	})
-	if err != nil {
+	began := time.Now()
+	if _, err := g.file.WriteAt(data, g.offset(start)); err != nil {
 		_ = g.file.Truncate(g.offset(start)) // after an error, the next attempt overwrites the torn write
 		g.room = start
 		return err
@@ -151,12 +161,9 @@ func (l *Log) put(start int64, data []byte, records int, h hours) error {
 	end := start + int64(len(data))
 	l.segments.grown(g, end, h, data)
 	l.written.Store(end)
-	l.blocks.Add(1)
-	now := sinceStart()
 	if l.o.OnWrite != nil {
-		l.o.OnWrite(records, now-began)
+		l.o.OnWrite(records, time.Since(began))
 	}
-	l.statusSoon(now)
 	if !l.power.Load() {
 		return nil
 	}
@@ -164,15 +171,6 @@ func (l *Log) put(start int64, data []byte, records int, h hours) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	return l.syncLocked()
-}
-
-// helped runs a write of n bytes. Without room, it asks the owner for room and runs the write once more.
-func (l *Log) helped(n int, write func() error) error {
-	err := write()
-	if noRoom(err) && isTemporary(err) && l.o.Help != nil && l.o.Help(int64(n)) {
-		err = write()
-	}
-	return err
 }
 
 // setState stores the result of a write or sync, and calls OnState when the log begins to refuse
@@ -238,7 +236,7 @@ func (l *Log) Flush() error {
 		l.mu.Unlock()
 		return nil
 	default:
-		t = Ticket{l, l.writing, follow, false}
+		t = Ticket{l, l.writing, false, false}
 		t.b.followLocked()
 	}
 	l.mu.Unlock()

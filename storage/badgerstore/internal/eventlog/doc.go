@@ -18,7 +18,7 @@
 //	       │ header, 44 bytes, written once: format; base;  │
 //	       │ base and checksum of the previous segment;     │
 //	       │ seed; keep and hard of the previous segment;   │
-//	       │ gap; CRC-32C                                   │
+//	       │ CRC-32C                                        │
 //	 1024  ├────────────────────────────────────────────────┤
 //	       │ status, 40 bytes, overwritten in place         │
 //	 2048  ├────────────────────────────────────────────────┤
@@ -49,11 +49,9 @@
 //     on disk when the block was written.
 //   - keep: the end of the retention of all records in the block, in hours since 1970.
 //   - hard: the time before which the block must not be removed at all, in hours since 1970. See [Keep].
-//   - The status has the values that change: the position up to
-//     which the segment is known to be on disk, the position up to which it was written since
-//     the boot (3 bytes, relative), the oldest segment that was not removed, the boot of the
-//     machine, and whether a next segment exists. [Log.Sync] writes the status, and the log
-//     writes it soon after a write, see [Options.StatusEvery].
+//   - The status has the values that change: the synced position, up to which the segment is known to be on disk, the
+//     oldest segment that was not removed, the position after the last hole, and whether a next segment exists.
+//     [Log.Sync], [Log.Remove] and the next segment write it.
 //
 // Reading a record takes one read of the file, and verifies the CRC of the record.
 //
@@ -67,25 +65,20 @@
 //
 // # Damage and torn writes
 //
-// A crash leaves an unfinished end (a torn write), which Open cuts off with a warning. All other
-// invalid data is damage: Open returns a [DamageError] and changes nothing. Open reads the last
+// Open cuts off a torn write. It refuses damage before the synced position. Open reads the last
 // segment completely. The first invalid block in it is
 //
-//   - preallocated space, if only zeros follow;
 //   - damage, if it begins before a position that is known to be on disk: by the status, by the
-//     synced position in any block header after it, or by [Options.Known];
-//   - on the same boot of the machine, a torn write if it begins at or after the written position of
-//     the status and a killed process can have left it: the beginning of one block, then zeros or
-//     the end of the file. Anything else is damage, because no written byte is lost without a restart;
-//   - after a restart of the machine, a torn write. A power cut keeps any of the unsynced pages, also
-//     a later page without an earlier one. So valid blocks after it are cut off too, unless one of
-//     them proves by its synced position that the invalid block was synced.
+//     synced position in any block header after it, or by [Options.Known]. Open returns a [DamageError] and changes nothing;
+//   - preallocated space, if only zeros follow;
+//   - otherwise a torn write, which a crash has left. Open cuts it off and calls [Options.OnTorn]. A power cut keeps any of
+//     the unsynced pages, also a later page without an earlier one. So valid blocks after it are cut off too.
 //
 // Each segment is synced before the next one begins, so all segments except the last one must be
 // complete. Open checks their lengths by the header of the next segment. [Log.Replay], [Log.Read]
 // and [Verify] check their content.
 //
-// Two losses leave no trace in the files: a cut exactly between two blocks after the last status,
+// Two losses leave no trace in the files: a cut exactly between two blocks after the synced position of the status,
 // and the loss of all files. [Options.Known] detects both, up to the position that the caller stores elsewhere.
 //
 // # Full disk
@@ -96,10 +89,6 @@
 // [Log.Ready] and [Log.Flush] try again, at most every 100 ms. Any other error, and every failed
 // sync, is final.
 //
-// On a full disk, the log first asks [Options.Help] for room and writes the block once more. The
-// directory and the file of the next segment are opened ahead, so one more segment can begin
-// without a free descriptor.
-//
 // # Removal
 //
 // [Log.Remove] removes the oldest segments. It first syncs a status of the last segment with the
@@ -108,11 +97,13 @@
 //
 // # Repair
 //
-// [PlanRepair] and [RepairPlan.Apply] keep one unbroken part of a damaged log and set the rest aside. If positions after
-// the kept part were already used, Apply creates an empty segment after all of them. The header of that segment has
-// the gap flag. The status of the segment before the gap has the position at which that segment ends. Reads of
-// positions in the gap return [ErrGone]. Apply creates the segment after the gap first and writes the status last. The
-// log counts as damaged in between, and can be repaired again.
+// [PlanRepair] finds what cannot be read, and [RepairPlan.Apply] makes a hole of it: a header like that of a block, which says
+// where the hole ends, and zeros. [Log.Replay] skips holes, and reads of positions in them return [ErrGone]. A replay
+// that rebuilds a state begins at [Log.From]. Apply writes an invalid header or status again. It can also give up all records
+// from a position on. It leaves a hole in their place, unless nothing refers to a later position.
+//
+// Apply first writes the status with the end of the last hole, and then each hole. In between the log counts as damaged,
+// and can be repaired again.
 //
 // # Other formats
 //

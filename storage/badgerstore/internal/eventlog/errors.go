@@ -10,7 +10,7 @@ import (
 var (
 	// ErrDamaged matches every [DamageError].
 	ErrDamaged = errors.New("the event log is damaged")
-	// ErrGone means that the segment of a position was removed.
+	// ErrGone means that the segment of a position was removed, or that a repair has left a hole there.
 	ErrGone = errors.New("the record was removed")
 	// ErrTemporary means that the disk is full or descriptors have run out. From Wait, it means
 	// that the record may still be written later; from Append, that the record was not appended.
@@ -46,13 +46,6 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("a later version of Limitkeeper wrote %s, with format %d of the event log; this version reads format %d: run the later version", e.File, e.Format, format)
 }
 
-// temporaryError is a temporary fault with its cause.
-type temporaryError struct{ cause error }
-
-func (e *temporaryError) Error() string        { return ErrTemporary.Error() + ": " + e.cause.Error() }
-func (e *temporaryError) Is(target error) bool { return target == ErrTemporary }
-func (e *temporaryError) Unwrap() error        { return e.cause }
-
 // syncError is a failed sync. It is final whatever the cause: a second sync may
 // succeed without the bytes of the first.
 type syncError struct{ error }
@@ -68,11 +61,8 @@ func isTemporary(err error) bool {
 	if errors.As(err, &failedSync) {
 		return false
 	}
-	return isDescriptors(err) || noRoom(err) || errors.Is(err, syscall.EFBIG)
+	return isDescriptors(err) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
-
-// noRoom reports whether err means that the disk, or the disk quota of the user, is full.
-func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // isDescriptors reports whether err means that descriptors have run out.
 func isDescriptors(err error) bool {

@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,10 +45,6 @@ func temporaryFault(t *testing.T, op string, errno syscall.Errno, short int, ful
 	put(t, l, w, "before")
 	for full && l.Written()-1 < o.SegmentSize {
 		put(t, l, w, "fill the segment")
-	}
-	if op == "open" { // as if the spare could not be opened ahead
-		_ = l.spare.Close()
-		l.spare = nil
 	}
 	attempts := 0
 	fs.fault = func(name, _ string, b []byte) (int, error) {
@@ -248,59 +243,4 @@ func TestCloseWhileFull(t *testing.T) {
 			t.Errorf("Close with room %v: got error %v", room, err)
 		}
 	}
-}
-
-// TestHelp: on a full disk, the log writes a block, and the header of a segment, once more after Help
-// has made room. A failure means that the reserve of the owner is useless.
-func TestHelp(t *testing.T) {
-	fs := newMemFS()
-	room, helps := 0, 0
-	fs.fault = func(op, _ string, b []byte) (int, error) {
-		if op == "write" && len(bytes.Trim(b, "\x00")) > 0 {
-			if room -= len(b); room < 0 {
-				return 0, syscall.ENOSPC
-			}
-		}
-		return len(b), nil
-	}
-	o := small(fs)
-	o.Help = func(bytes int64) bool {
-		helps++
-		room = 2 * int(bytes)
-		return helps < 50
-	}
-	l := mustOpen(t, o)
-	w := written{}
-	putUntil(t, l, w, 3)
-	wantAll(t, l, w)
-	helps = 50
-	for { // until there is no help
-		_, ticket, err := l.AppendAwaited(text("more"), Keep{})
-		if err == nil {
-			err = ticket.Wait()
-		}
-		if errors.Is(err, ErrTemporary) {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestSpare: a segment begins while no file can be opened.
-func TestSpare(t *testing.T) {
-	fs := newMemFS()
-	o := small(fs)
-	l := mustOpen(t, o)
-	w := written{}
-	put(t, l, w, "first")
-	fs.fault = func(op, _ string, b []byte) (int, error) {
-		if op == "open" {
-			return 0, syscall.EMFILE
-		}
-		return len(b), nil
-	}
-	putUntil(t, l, w, 2)
-	wantAll(t, l, w)
 }

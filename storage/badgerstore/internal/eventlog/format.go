@@ -16,6 +16,7 @@ const (
 	dataOffset   = 4096 // of the first block: in a page of its own
 	blockHeader  = 18
 	blockMarker  = 1
+	maxHole      = 1 << 30
 	recordHeader = 7
 
 	// MaxRecord is the largest length of a record.
@@ -30,7 +31,7 @@ const (
 	unknown = 1<<32 - 1
 
 	segmentSuffix = ".seg"
-	spareName     = "spare" // the next segment, before it has its name
+	draftName     = "spare" // a segment, before it has its name
 
 	firstPosition = 1
 	maxPosition   = 1 << 62
@@ -63,8 +64,6 @@ type header struct {
 	prevBase  int64
 	prevCRC   uint32 // of everything in it, from its base to base
 	prevHours hours  // until when it must be kept
-
-	gap bool // between the end of the previous segment and base is a gap without records: see [RepairPlan.Apply]
 }
 
 func (h *header) encode() []byte {
@@ -77,9 +76,6 @@ func (h *header) encode() []byte {
 	le.PutUint32(b[28:], h.seed)
 	putUint24(b[32:], h.prevHours.until)
 	putUint24(b[36:], h.prevHours.hard)
-	if h.gap {
-		b[39] = 1
-	}
 	le.PutUint32(b[40:], checksum(b[:40], 0, h.base))
 	return b
 }
@@ -89,18 +85,17 @@ func decodeHeader(b []byte) (h header, number int, ok bool) {
 	h.base = int64(le.Uint64(b[8:]))
 	h.prevBase = int64(le.Uint64(b[16:]))
 	h.prevCRC, h.seed = le.Uint32(b[24:]), le.Uint32(b[28:])
-	h.prevHours, h.gap = hours{uint24(b[32:]), uint24(b[36:])}, b[39] == 1
+	h.prevHours = hours{uint24(b[32:]), uint24(b[36:])}
 	return h, int(b[len(magic)]), string(b[:len(magic)]) == magic && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
 }
 
 // status has the values of a segment that change. Of its two copies, the copy with the higher number is valid.
 type status struct {
-	number  uint64
-	synced  int64  // all bytes before this position are on disk
-	written int64  // at least the bytes before this position were written since the boot
-	oldest  int64  // the base of the oldest segment that was not removed
-	boot    uint64 // of the machine that wrote the segment last
-	sealed  bool   // a next segment exists, and begins at synced
+	number uint64
+	synced int64 // all bytes before this position are on disk
+	oldest int64 // the base of the oldest segment that was not removed
+	whole  int64 // all holes of the log end before this position, or at it
+	sealed bool  // a next segment exists, and begins at synced
 }
 
 func (s *status) encode(seed uint32, base int64) []byte {
@@ -108,18 +103,16 @@ func (s *status) encode(seed uint32, base int64) []byte {
 	le.PutUint64(b, s.number)
 	le.PutUint64(b[8:], uint64(s.synced))
 	le.PutUint64(b[16:], uint64(s.oldest))
-	le.PutUint64(b[24:], s.boot)
+	le.PutUint64(b[24:], uint64(s.whole))
 	if s.sealed {
 		b[32] = 1
 	}
-	putUint24(b[33:], uint32(max(0, min(s.written-s.synced, maxUint24))))
 	le.PutUint32(b[36:], checksum(b[:36], seed, base))
 	return b
 }
 
 func decodeStatus(b []byte, seed uint32, base int64) (s status, ok bool) {
-	s = status{number: le.Uint64(b), synced: int64(le.Uint64(b[8:])), oldest: int64(le.Uint64(b[16:])), boot: le.Uint64(b[24:]), sealed: b[32] == 1}
-	s.written = s.synced + int64(uint24(b[33:]))
+	s = status{number: le.Uint64(b), synced: int64(le.Uint64(b[8:])), oldest: int64(le.Uint64(b[16:])), whole: int64(le.Uint64(b[24:])), sealed: b[32] == 1}
 	return s, s.number > 0 && le.Uint32(b[36:]) == checksum(b[:36], seed, base)
 }
 
@@ -134,16 +127,33 @@ func sealBlock(b []byte, seed uint32, position, durable int64, h hours) {
 	le.PutUint32(b, checksum(b[4:blockHeader], ^seed, position))
 }
 
-// blockInfo is the decoded header of a block.
+// holeHeader returns the header of a hole between two positions: the loss that a repair has accepted. It looks like that of a
+// block without records, and has another checksum.
+func holeHeader(seed uint32, from, to int64) []byte {
+	b := make([]byte, blockHeader)
+	le.PutUint32(b[4:], uint32(to-from))
+	le.PutUint32(b, holeChecksum(b, seed, from))
+	return b
+}
+
+func holeChecksum(b []byte, seed uint32, position int64) uint32 {
+	return ^checksum(b[4:blockHeader], seed, position)
+}
+
+// blockInfo is the decoded header of a block, or of a hole.
 type blockInfo struct {
 	end    int64 // the position after the block
 	synced int64 // the sync offset, 0 when it is unknown
 	hours  hours
+	hole   bool
 }
 
-// decodeBlock decodes the header of a block at a position.
+// decodeBlock decodes the header of a block or a hole at a position.
 func decodeBlock(b []byte, seed uint32, position int64) (i blockInfo, ok bool) {
 	length, back := le.Uint32(b[4:]), le.Uint32(b[8:])
+	if le.Uint32(b) == holeChecksum(b, seed, position) {
+		return blockInfo{end: position + int64(length), hole: true}, length >= blockHeader
+	}
 	i = blockInfo{end: position + blockHeader + int64(length) + blockMarker, hours: hours{uint24(b[12:]), uint24(b[15:])}}
 	if back != unknown {
 		i.synced = position - int64(back)

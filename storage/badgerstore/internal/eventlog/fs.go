@@ -35,16 +35,15 @@ var OS FS = osFS{}
 
 type osFS struct{}
 
-func (osFS) List(dir string) ([]string, error) {
-	d, err := os.Open(dir)
+func (osFS) List(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }()
-	return d.Readdirnames(-1)
+	return names, err
 }
 
 func (osFS) Open(path string, flags int) (File, error) {
@@ -57,35 +56,18 @@ func (osFS) Open(path string, flags int) (File, error) {
 
 func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
 
-func (osFS) Link(from, to string) error { return os.Link(from, to) }
-
 func (osFS) Remove(path string) error { return os.Remove(path) }
 
-func (o osFS) SyncDir(dir string) error {
-	d, err := o.openDir(dir)
-	if err != nil || d == nil {
+func (osFS) SyncDir(dir string) error {
+	if runtime.GOOS == "windows" { // directories cannot be synced there, and need no sync
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
 	return d.Sync()
-}
-
-// syncer is an open directory.
-type syncer interface {
-	Sync() error
-	io.Closer
-}
-
-// openDir opens a directory, so that syncing it takes no descriptor.
-func (osFS) openDir(dir string) (syncer, error) {
-	if runtime.GOOS == "windows" { // directories cannot be synced there, and need no sync
-		return nil, nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 type osFile struct{ *os.File }

@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"errors"
-	"hash/fnv"
 	"os"
 	"syscall"
 )
@@ -21,16 +20,4 @@ func syncData(f *os.File) error {
 		}
 	})
 	return errors.Join(err, failed)
-}
-
-// Boot returns a number that identifies the current boot of the machine, 0 when unknown. The kernel
-// chooses a random number at each boot.
-func Boot() uint64 {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return 0
-	}
-	h := fnv.New64a()
-	_, _ = h.Write(id)
-	return h.Sum64()
 }

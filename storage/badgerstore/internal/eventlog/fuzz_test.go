@@ -9,7 +9,7 @@ import (
 // FuzzOpen: with any bytes in any file, Open does not panic, the log returns no record that was not
 // written, and each error is ErrDamaged. A log that opens can be written, and opens again.
 func FuzzOpen(f *testing.F) {
-	samples := []sample{newSample(f, closedCleanly), newSample(f, killed), newSample(f, restarted)}
+	samples := []sample{newSample(f, closedCleanly), newSample(f, killed), newSample(f, killedSynced)}
 	f.Add(uint8(0), uint8(2), uint16(dataOffset), []byte("damage"), uint16(0))
 	f.Add(uint8(1), uint8(2), uint16(dataOffset+40), []byte{0, 0, 0, 0}, uint16(7))
 	f.Add(uint8(2), uint8(1), uint16(0), []byte(magic), uint16(0))

@@ -29,9 +29,13 @@ func (s *segmentList) grown(g *segment, end int64, h hours, data []byte) {
 	g.end, g.hours, g.crc = end, g.hours.and(h), crc
 }
 
+// oldest returns the first position of the log, 0 without a segment.
 func (s *segmentList) oldest() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if len(s.all) == 0 {
+		return 0
+	}
 	return s.all[0].base
 }
 
@@ -59,12 +63,16 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 		return nil, &DamageError{segmentName(firstPosition), 0, "the log has no file"}
 	case i < 0:
 		return nil, ErrGone
-	case position >= s.all[i].end && i+1 < len(s.all): // the position is in a gap that a repair has left
-		return nil, ErrGone
 	case position >= s.all[i].end:
 		return nil, s.all[i].damage(position, "the log ends before the record")
 	}
 	return s.all[i], nil
+}
+
+// From returns the position from which on the log has every record: after the last hole that a repair has left, or the first
+// position of a log without a hole. It is 0 without a segment.
+func (l *Log) From() int64 {
+	return max(l.segments.oldest(), l.whole)
 }
 
 // Segment describes one segment to the caller.
@@ -87,42 +95,34 @@ func (l *Log) Segments() []Segment {
 func (l *Log) Remove(upTo int64) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
-	s := &l.segments
-	s.mu.RLock()
-	n := 0
+	s, n := &l.segments, 0 // the list changes only while syncing is held
 	for n < len(s.all)-1 && s.all[n].end <= upTo {
 		n++
 	}
-	removed, left := s.all[:n:n], s.all[n:]
-	s.mu.RUnlock()
 	if n == 0 {
 		return nil
 	}
-	if err := l.setOldest(left[0].base); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.all = slices.Clone(s.all[n:]) // a new segment may have been added
-	s.mu.Unlock()
-	var errs []error
-	for _, g := range removed {
-		errs = append(errs, g.file.Close(), l.o.FS.Remove(g.path))
-	}
-	return errors.Join(append(errs, l.syncDir())...)
-}
-
-// setOldest stores the base of the oldest segment on disk.
-func (l *Log) setOldest(base int64) error {
 	g := l.current.Load()
 	status := l.statusLocked(g)
-	status.oldest = base
+	status.oldest = s.all[n].base
 	if err := g.writeStatus(status); err != nil {
 		return err
 	}
 	if l.syncErr == nil {
 		l.syncErr = synced(g.file.Sync())
 	}
-	return l.syncErr
+	if l.syncErr != nil {
+		return l.syncErr
+	}
+	removed, left := s.all[:n], slices.Clone(s.all[n:])
+	s.mu.Lock()
+	s.all = left
+	s.mu.Unlock()
+	var errs []error
+	for _, g := range removed {
+		errs = append(errs, g.file.Close(), l.o.FS.Remove(g.path))
+	}
+	return errors.Join(append(errs, l.o.FS.SyncDir(l.o.Dir))...)
 }
 
 // probe is the size of Read's first read in bytes. Most records are shorter.
@@ -137,10 +137,38 @@ func (l *Log) Read(position int64, buf []byte) ([]byte, error) {
 		return nil, err
 	}
 	b, err := g.read(position, buf)
-	if errors.Is(err, os.ErrClosed) {
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, ErrDamaged) && l.InHole(position) {
 		return nil, ErrGone
 	}
 	return b, err
+}
+
+// Whole returns the position after the last hole, 0 when the log has no hole.
+func (l *Log) Whole() int64 {
+	if l.whole <= l.segments.oldest() {
+		return 0
+	}
+	return l.whole
+}
+
+// InHole reports whether a position is in a hole. It reads the segment of the position once, to know its holes.
+func (l *Log) InHole(position int64) bool {
+	if position >= l.whole {
+		return false
+	}
+	g, err := l.segments.at(position)
+	if err != nil {
+		return false
+	}
+	holes, known := l.holes.Load(g.base)
+	if !known {
+		x, err := g.walk(g.base, g.end, nil)
+		if err != nil {
+			return false
+		}
+		holes, _ = l.holes.LoadOrStore(g.base, x.holes)
+	}
+	return slices.ContainsFunc(holes.([]span), func(h span) bool { return h.from <= position && position < h.to })
 }
 
 // read reads the record at a position.
@@ -148,7 +176,7 @@ func (g *segment) read(position int64, buf []byte) ([]byte, error) {
 	b := slices.Grow(buf[:0], probe)[:probe]
 	n, err := g.file.ReadAt(b, g.offset(position))
 	if n < recordHeader {
-		return nil, cmp.Or(nonEOF(err), g.damage(position, "the record is cut off"))
+		return nil, cmp.Or[error](nonEOF(err), g.damage(position, "the record is cut off"))
 	}
 	want := recordSize(b)
 	if want > n {

@@ -32,18 +32,6 @@ type Options struct {
 	// Known is a position up to which the caller knows that the log was on disk; 0 for none.
 	// A log that ends before it is damaged.
 	Known int64
-	// Boot identifies the current boot of the machine, see [Boot]; 0 when unknown.
-	Boot uint64
-
-	// Help makes room for some bytes on a full disk, and reports whether it has succeeded: then the
-	// log tries once more. May be nil.
-	Help func(bytes int64) bool
-
-	// StatusEvery is the least time between two statuses with the written position that are written without a sync. A
-	// status follows a write within twice this time. Open needs the status to tell a file that was cut off after a kill
-	// from a torn write. With 0, only Sync writes the status.
-	StatusEvery time.Duration
-
 	// OnTorn is called by Open when it cuts off a torn write.
 	OnTorn func(Torn)
 	// OnState is called with an error when the log begins to refuse records, and with nil when
@@ -56,11 +44,11 @@ type Options struct {
 	OnSync func(took time.Duration)
 }
 
-// Torn is a torn write that was cut off.
+// Torn is a torn write at the end of a log, which Open cuts off.
 type Torn struct {
 	File   string // its name in the directory of the log
 	Offset int64  // in the file, in bytes
-	Bytes  int64  // number of bytes cut off
+	Bytes  int64  // number of bytes to cut off; 0 for no torn write
 }
 
 // Log is an open log. Its methods may be called concurrently.
@@ -79,27 +67,21 @@ type Log struct {
 	refusing error      // the temporary error, until the backlog is written
 	tried    time.Time  // time of the last failed write
 
-	stopped atomic.Bool   // failed or refusing is set
-	written atomic.Int64  // all records before this position are in the files
-	blocks  atomic.Uint64 // written since Open
+	stopped atomic.Bool  // failed or refusing is set
+	written atomic.Int64 // all records before this position are in the files
 
 	backlog      []byte // blocks that could not be written yet, of the leader
 	backlogHours hours
-	backlogCount int      // of records
-	spare        File     // the next segment, opened ahead; of the leader
-	begun        *segment // the next segment, renamed, while its directory is not synced yet; of the leader
-
-	dir syncer // the directory; nil when FS cannot keep it open
+	backlogCount int // of records
 
 	syncing sync.Mutex              // held to sync, to rotate and to write a status
 	syncErr error                   // final; guarded by syncing
 	current atomic.Pointer[segment] // the last segment, nil without any; changed while syncing is held
 	durable atomic.Int64            // all records before this position are on disk
 
-	statusAt        atomic.Int64 // time of the last status that was written without a sync, in nanoseconds since processStart
-	statusScheduled atomic.Bool  // a call of writeScheduledStatus is scheduled
-
 	segments segmentList
+	whole    int64    // see [status]; as of Open
+	holes    sync.Map // of segments, by their base; read when a record cannot be read
 }
 
 // block is a batch of records that are written at once: space for the header, then the records.
@@ -123,22 +105,12 @@ func newBlock(start int64, buf []byte) *block {
 
 func (b *block) empty() bool { return len(b.bytes) == blockHeader }
 
-// role is the role of a waiter for its block.
-type role uint8
-
-const (
-	follow    role = iota // waits until the leader has written the block
-	leadLater             // waits until the block before it is written, then writes the block
-	leadNow               // writes the block
-)
-
 // Ticket is the ticket of an appended record, to wait for its write.
 type Ticket struct {
-	l    *Log
-	b    *block
-	role role
-
-	yields bool // a leader yields before it writes
+	l      *Log
+	b      *block
+	leads  bool // the caller writes the block; otherwise it waits for the leader
+	yields bool // the leader has its turn at once, and yields before it writes
 }
 
 // Append adds a record without a waiter. encode appends the payload of the record at a position
@@ -204,9 +176,6 @@ func (l *Log) Written() int64 { return l.written.Load() }
 
 // Durable returns the position up to which all records are on disk.
 func (l *Log) Durable() int64 { return l.durable.Load() }
-
-// Blocks returns the number of blocks written since Open.
-func (l *Log) Blocks() uint64 { return l.blocks.Load() }
 
 // Safe reports whether the record at a position is as durable as a record after Wait.
 func (l *Log) Safe(position int64) bool {

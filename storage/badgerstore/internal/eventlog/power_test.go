@@ -15,7 +15,6 @@ type outage struct {
 	random *rand.Rand
 	fs     *memFS
 	left   *memFS // the file system after the kill or power cut, nil before it
-	boot   uint64
 	l      *Log
 
 	w    written
@@ -30,13 +29,11 @@ func (o *outage) use() error {
 	o.fs.at = func(count int) {
 		if count == ends && cut {
 			o.left = o.fs.powerCut(o.random)
-			o.boot++
 		} else if count == ends {
 			o.left = o.fs.clone()
 		}
 	}
-	boot := o.boot
-	l, err := Open(Options{FS: o.fs, Dir: "log", SegmentSize: 600 + o.random.Int64N(3000), Ahead: o.random.Int64N(3000) + 1, Boot: boot,
+	l, err := Open(Options{FS: o.fs, Dir: "log", SegmentSize: 600 + o.random.Int64N(3000), Ahead: o.random.Int64N(3000) + 1,
 		Power: o.random.IntN(2) == 0})
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -107,7 +104,7 @@ func (o *outage) append(await bool) error {
 func (o *outage) check() error {
 	fs := o.fs.clone()
 	for range 2 { // opens the log again after Open has cut it
-		l, err := Open(Options{FS: fs, Dir: "log", Boot: o.boot})
+		l, err := Open(Options{FS: fs, Dir: "log"})
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
 		}
@@ -164,7 +161,7 @@ const outages = 3000
 func TestPowerCut(t *testing.T) {
 	records := 0
 	for seed := range uint64(outages / 4) {
-		o := outage{random: rand.New(rand.NewPCG(seed, 0)), fs: newMemFS(), boot: 1, w: written{}}
+		o := outage{random: rand.New(rand.NewPCG(seed, 0)), fs: newMemFS(), w: written{}}
 		for round := range 4 {
 			err := o.use()
 			if err == nil {
@@ -182,7 +179,7 @@ func TestPowerCut(t *testing.T) {
 // TestPowerCutIsNoticed: the test of power cuts finds a log whose syncs do nothing.
 func TestPowerCutIsNoticed(t *testing.T) {
 	for seed := range uint64(200) {
-		o := outage{random: rand.New(rand.NewPCG(seed, 0)), fs: newMemFS(), boot: 1, w: written{}}
+		o := outage{random: rand.New(rand.NewPCG(seed, 0)), fs: newMemFS(), w: written{}}
 		o.fs.lazy = true
 		if o.use() != nil || o.check() != nil {
 			return

@@ -7,254 +7,217 @@ import (
 	"testing"
 )
 
-// cutLog is a damaged log with the expected result of its repair.
-type cutLog struct {
-	fs     *memFS
-	o      Options
-	w      written // all records
-	needed int64   // for PlanRepair
-	used   int64
+// damagedLog is a damaged log with what its repair must keep.
+type damagedLog struct {
+	o         Options // without FS
+	w         written // all records
+	keep, end int64   // for Apply, see repair
 }
 
-// repair repairs the log. It returns the end of the kept part and the position of new records, and fails without damage.
-func (c *cutLog) repair(t *testing.T, fs *memFS) (end, next int64) {
+// cutting says which part of a log a repair keeps.
+type cutting string
+
+const (
+	keepAll cutting = "all"
+	cutOff  cutting = "up to the first loss"
+	cutHole cutting = "up to the first loss, with a hole behind"
+)
+
+// repair repairs the log as a killed and repeated repair does.
+func (d *damagedLog) repair(t *testing.T, fs *memFS, c cutting) (losses []Loss) {
 	t.Helper()
-	o := c.o
+	o := d.o
 	o.FS = fs
-	r, err := PlanRepair(o, c.needed, func([]byte) bool { return true })
+	r, err := PlanRepair(o, func([]byte) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	end, next = r.End(), r.Next(c.used)
-	records := written{}
-	if err := r.Records(func(position int64, payload []byte) error {
-		records[position] = string(payload)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for position, want := range c.w {
-		b, err := r.Read(position)
-		if got, kept := records[position]; kept != (err == nil) || kept && (got != want || string(b) != want) {
-			t.Errorf("the kept record at %d: got %q and %q, %v, want %q", position, got, b, err, want)
+	if d.end == 0 {
+		d.keep, d.end = r.End, r.End
+		if len(r.Losses) > 0 && c != keepAll {
+			d.keep = r.Losses[0].From
+		}
+		if c == cutOff {
+			d.end = d.keep
 		}
 	}
-	if _, err := r.Apply(next); err != nil {
+	if _, err := r.Apply(d.keep, d.end); err != nil {
 		t.Fatal(err)
 	}
-	return end, next
+	return r.Losses
 }
 
-// check fails unless a repaired log has the records up to end, and new records get positions from next on.
-func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
+// check fails unless a repaired log has the records of kept, and new records get positions after all positions in holes.
+func (d *damagedLog) check(t *testing.T, fs *memFS, kept written) {
 	t.Helper()
-	o := c.o
-	o.FS, o.Known = fs, next
+	o := d.o
+	o.FS, o.Known = fs, d.end
 	if r, err := Verify(o); err != nil || len(r.Damage) > 0 {
 		t.Fatalf("Verify: got %v, %v", r.Damage, err)
 	}
-	kept := written{}
-	for position, payload := range c.w {
-		if position >= first && position < end {
-			kept[position] = payload
-		}
-	}
-	l := mustOpen(t, o)
+	l, all := mustOpen(t, o), maps.Clone(kept)
 	wantAll(t, l, kept)
-	lost := slices.DeleteFunc(slices.Collect(maps.Keys(c.w)), func(position int64) bool { return kept[position] != "" })
-	if position := put(t, l, kept, "new"); position < next || next < c.used {
-		t.Errorf("a new record is at %d, and Next is %d; want at least %d", position, next, c.used)
+	if position := put(t, l, all, "new"); position < d.end {
+		t.Errorf("a new record is at %d, want at least %d", position, d.end)
 	}
-	putUntil(t, l, kept, len(l.Segments())+2)
-	for _, position := range lost {
-		if b, err := l.Read(position, nil); !errors.Is(err, ErrGone) {
-			t.Errorf("Read %d: got %q, %v, want %v", position, b, err, ErrGone)
+	for position := range d.w {
+		if b, err := l.Read(position, nil); position < d.end && all[position] == "" && (!errors.Is(err, ErrGone) || position >= l.From()) {
+			t.Errorf("Read %d, and the log is whole from %d: got %q, %v, want %v", position, l.From(), b, err, ErrGone)
 		}
 	}
+	putUntil(t, l, all, len(l.Segments())+2)
+	from := l.From()
 	l.Abandon()
 	l = mustOpen(t, o)
-	wantAll(t, l, kept)
-	l.Abandon()
-}
-
-// TestRepairReusesNoPosition: after any repair, new records get positions after all positions used before, also if
-// the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
-func TestRepairReusesNoPosition(t *testing.T) {
-	for name, damage := range map[string]func(fs *memFS, names []string){
-		"flip in a segment after needed":    func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
-		"flip in the segment of needed":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
-		"flip in the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
-		"header of the last segment":        func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
-		"last segment missing":              func(fs *memFS, names []string) { delete(fs.now, names[5]) },
-		"segment after needed missing":      func(fs *memFS, names []string) { delete(fs.now, names[3]) },
-		"segment of needed missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
-		"first and last segment missing":    func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
-		"flip before needed in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
-		"flips before and after needed": func(fs *memFS, names []string) {
-			b := fs.now[names[2]].now
-			b[dataOffset+5] ^= 1
-			b[len(b)-1] ^= 1
-		},
-		"everything missing": func(fs *memFS, _ []string) { clear(fs.now) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			fs, o, l, w := segmentsLog(t)
-			put(t, l, w, "last")
-			list, end := l.Segments(), l.End()
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-			c := cutLog{fs: fs, o: o, w: w, used: end}
-			for position := range w { // the needed position is after some records of the third segment
-				if position > list[2].Base+300 && (c.needed == 0 || position < c.needed) {
-					c.needed = position - blockHeader
-				}
-			}
-			damage(fs, slices.Sorted(maps.Keys(fs.now)))
-			c.killed(t)
-		})
+	wantAll(t, l, all)
+	if l.From() != from {
+		t.Errorf("From: got %d after another start, want %d", l.From(), from)
 	}
+	l.Abandon()
 }
 
 // killed repairs and checks the log, and again for a repair that was killed before any of its changes and repeated.
-func (c *cutLog) killed(t *testing.T) {
+func (d *damagedLog) killed(t *testing.T, damaged *memFS, c cutting) {
 	t.Helper()
-	var left []*memFS
-	before := c.fs.clone()
-	c.fs.at = func(int) { left = append(left, c.fs.clone()) }
-	end, next := c.repair(t, c.fs)
-	c.fs.at = nil
-	o := c.o
-	o.FS, o.Known = c.fs, next
-	kept := mustOpen(t, o)
-	first := kept.Segments()[0].Base
-	kept.Abandon()
-	c.check(t, c.fs, first, end, next)
-	for i, fs := range append(left, before) {
-		o.FS = fs
+	fs, left := damaged.clone(), []*memFS{damaged}
+	fs.at = func(int) { left = append(left, fs.clone()) }
+	losses := d.repair(t, fs, c)
+	fs.at = nil
+	kept := maps.Clone(d.w)
+	maps.DeleteFunc(kept, func(position int64, _ string) bool {
+		return position >= d.keep || slices.ContainsFunc(losses, func(l Loss) bool { return l.From <= position && position < l.To })
+	})
+	d.check(t, fs, kept)
+	for i, fs := range left {
+		o := d.o
+		o.FS, o.Known = fs, d.end
 		r, err := Verify(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again := next
 		if len(r.Damage) > 0 {
-			_, again = c.repair(t, fs)
+			d.repair(t, fs, c)
 		}
-		c.check(t, fs, first, end, again)
+		d.check(t, fs, kept)
 		if t.Failed() {
 			t.Fatalf("killed at change %d of %d", i, len(left))
 		}
 	}
 }
 
-// TestRepairBeforeGap: a second repair, for damage before the gap of the first one, keeps all records after the damage,
-// on both sides of the gap, also if the second repair was killed at any moment and repeated.
-func TestRepairBeforeGap(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		fs, o, l, w := segmentsLog(t)
-		list := l.Segments()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
+// TestRepair: a repair loses the damaged blocks only, or everything from the first one on. New records get positions after
+// all holes, also if the repair was killed at any moment and repeated.
+func TestRepair(t *testing.T) {
+	flip := func(fs *memFS, name string, at int) {
+		b := fs.now[name].now
+		b[(at+len(b))%len(b)] ^= 1
+	}
+	for name, c := range map[string]struct {
+		damage func(fs *memFS, names []string)
+		lost   []int // segments that are lost whole
+		most   int   // the largest number of other records that are lost
+	}{
+		"flip in a middle segment":       {func(fs *memFS, names []string) { flip(fs, names[4], dataOffset+300) }, nil, 1},
+		"flip at its end":                {func(fs *memFS, names []string) { flip(fs, names[2], -1) }, nil, 1},
+		"flips at two places":            {func(fs *memFS, names []string) { flip(fs, names[2], dataOffset+5); flip(fs, names[2], -1) }, nil, 2},
+		"flip in the last segment":       {func(fs *memFS, names []string) { flip(fs, names[5], dataOffset+5) }, nil, 1},
+		"header of the last segment":     {func(fs *memFS, names []string) { flip(fs, names[5], 9) }, nil, 0},
+		"header of the first segment":    {func(fs *memFS, names []string) { flip(fs, names[0], 9) }, nil, 0},
+		"both statuses":                  {func(fs *memFS, names []string) { flip(fs, names[3], slotStride); flip(fs, names[3], 2*slotStride) }, nil, 0},
+		"last segment missing":           {func(fs *memFS, names []string) { delete(fs.now, names[5]) }, []int{5}, 0},
+		"middle segment missing":         {func(fs *memFS, names []string) { delete(fs.now, names[3]) }, []int{3}, 0},
+		"two segments missing":           {func(fs *memFS, names []string) { delete(fs.now, names[2]); delete(fs.now, names[3]) }, []int{2, 3}, 0},
+		"first and last segment missing": {func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) }, []int{0, 5}, 0},
+		"segment of another log":         {func(fs *memFS, names []string) { fs.now[names[1]].now = otherLog(t).now[names[1]].now }, []int{1}, 0},
+		"middle segment emptied":         {func(fs *memFS, names []string) { fs.now[names[3]].now = nil }, []int{3}, 0},
+		"middle segment cut": {func(fs *memFS, names []string) {
+			f := fs.now[names[3]]
+			f.now = f.now[:len(f.now)-7]
+		}, nil, 1},
+		"everything missing": {func(fs *memFS, _ []string) { clear(fs.now) }, []int{0, 1, 2, 3, 4, 5}, 0},
+	} {
+		for _, cutting := range []cutting{keepAll, cutOff, cutHole} {
+			t.Run(name+", kept "+string(cutting), func(t *testing.T) {
+				fs, o, l, w := segmentsLog(t)
+				put(t, l, w, "last")
+				list, end := l.Segments(), l.End()
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				o.Known = end
+				d := damagedLog{o: o, w: w}
+				c.damage(fs, slices.Sorted(maps.Keys(fs.now)))
+				losses, most := d.planned(t, fs), c.most
+				for position := range w {
+					whole := slices.ContainsFunc(c.lost, func(i int) bool { return list[i].Base <= position && position < list[i].End })
+					if lost := slices.ContainsFunc(losses, func(l Loss) bool { return l.From <= position && position < l.To }); lost && !whole {
+						most--
+					}
+				}
+				if most < 0 {
+					t.Errorf("the repair loses %d records too many: %v", -most, losses)
+				}
+				if len(losses) == 0 || losses[0].From > firstPosition || cutting != cutOff { // otherwise nothing is left
+					d.killed(t, fs, cutting)
+				}
+			})
 		}
-		c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
-		fs.now[segmentName(list[1].Base)].now[dataOffset+700] ^= 1
-		end, next := c.repair(t, fs)
-		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
-		l = mustOpen(t, o)
-		putUntil(t, l, w, 4)
-		c.used = l.End()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if c.needed = end; after {
-			c.needed = next
-		}
-		fs.now[segmentName(list[1].Base)].now[dataOffset+5] ^= 1
-		c.killed(t)
 	}
 }
 
-// TestRepairKeepsFilesSetAside: a second repair of the same segment leaves the file that the first one has set aside as it
-// is, and sets the segment aside under another name.
-func TestRepairKeepsFilesSetAside(t *testing.T) {
-	for name, after := range map[string]bool{"damage before needed": false, "damage after needed": true} {
-		fs, o, l, w := segmentsLog(t)
-		list := l.Segments()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
-		segment := segmentName(list[1].Base)
-		flip := func(at int) string {
-			fs.now[segment].now[dataOffset+at] ^= 1
-			return string(fs.now[segment].now)
-		}
-		first := flip(700)
-		end, _ := c.repair(t, fs)
-		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
-		if !after {
-			c.needed = end
-		}
-		second := flip(300)
-		c.repair(t, fs)
-		for suffix, want := range map[string]string{".damaged": first, ".damaged-2": second} {
-			if f := fs.now[segment+suffix]; f == nil || string(f.now) != want {
-				t.Errorf("%s: %s is missing or was changed", name, segment+suffix)
-			}
-		}
+// planned returns the losses of a plan, and fails if the plan changes the log.
+func (d *damagedLog) planned(t *testing.T, fs *memFS) []Loss {
+	t.Helper()
+	o, before := d.o, fs.clone()
+	o.FS = fs
+	r, err := PlanRepair(o, func([]byte) bool { return true })
+	if err != nil {
+		t.Fatal(err)
 	}
+	r.Close()
+	if !maps.EqualFunc(fs.now, before.now, func(a, b *memFile) bool { return string(a.now) == string(b.now) }) {
+		t.Error("a plan has changed files")
+	}
+	return r.Losses
 }
 
-// TestGapIsVerified: a log with a gap is damaged when a file next to the gap is truncated or deleted. A second repair
-// keeps the records before the gap and after it.
-func TestGapIsVerified(t *testing.T) {
+// otherLog returns another log with the same records.
+func otherLog(t *testing.T) *memFS {
+	t.Helper()
+	fs, _, l, _ := segmentsLog(t)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
+// TestRepairAgain: a second repair keeps the holes of the first one, and leaves the files that the first one has set aside
+// as they are.
+func TestRepairAgain(t *testing.T) {
 	fs, o, l, w := segmentsLog(t)
 	list := l.Segments()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
-	fs.now[segmentName(list[3].Base)].now[dataOffset+300] ^= 1
-	end, next := c.repair(t, fs)
-	l = mustOpen(t, o)
-	kept := written{}
-	for position, payload := range w {
-		if position < end {
-			kept[position] = payload
+	o.Known = list[5].End
+	d := damagedLog{o: o, w: w}
+	segment := segmentName(list[1].Base)
+	flip := func(at int) string {
+		fs.now[segment].now[dataOffset+at] ^= 1
+		return string(fs.now[segment].now)
+	}
+	lose := func(losses []Loss) {
+		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= losses[0].From && position < losses[0].To })
+	}
+	first := flip(700)
+	lose(d.repair(t, fs, keepAll))
+	second := flip(300)
+	d.end = 0
+	lose(d.repair(t, fs, keepAll))
+	for suffix, want := range map[string]string{".damaged": first, ".damaged-2": second} {
+		if f := fs.now[segment+suffix]; f == nil || string(f.now) != want {
+			t.Errorf("%s is missing or was changed", segment+suffix)
 		}
 	}
-	putUntil(t, l, kept, 8)
-	list = l.Segments()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := Verify(o); err != nil || len(r.Damage) > 0 || r.From != next {
-		t.Errorf("Verify: got %+v, %v, want no damage, and %d as the first position after the gap", r, err, next)
-	}
-	before, after := segmentName(list[3].Base), segmentName(next)
-	for name, damage := range map[string]func(fs *memFS){
-		"cut before the gap": func(fs *memFS) { b := &fs.now[before].now; *b = (*b)[:len(*b)-1] },
-		"deleted before it":  func(fs *memFS) { delete(fs.now, before) },
-		"deleted after it":   func(fs *memFS) { delete(fs.now, after) },
-		"cut after it":       func(fs *memFS) { b := &fs.now[after].now; *b = (*b)[:len(*b)-1] },
-		"all deleted up to it": func(fs *memFS) {
-			for _, g := range list[:4] {
-				delete(fs.now, segmentName(g.Base))
-			}
-		},
-	} {
-		o.FS = fs.clone()
-		damage(o.FS.(*memFS))
-		if r, err := Verify(o); err != nil || len(r.Damage) == 0 {
-			t.Errorf("%s: Verify: got %v, %v, want damage", name, r.Damage, err)
-		}
-		if _, err := Open(o); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%s: Open: got error %v, want damage", name, err)
-		}
-	}
-	again := cutLog{fs: fs, o: c.o, w: kept, needed: list[5].Base, used: list[7].End}
-	b := fs.now[segmentName(list[7].Base)].now
-	b[len(b)-1] ^= 1
-	end, next = again.repair(t, fs)
-	again.check(t, fs, firstPosition, end, next)
+	d.check(t, fs, w)
 }

@@ -18,36 +18,20 @@ func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) 
 		if g.end <= from {
 			continue
 		}
-		end, err := g.replay(from, fn)
+		x, err := g.walk(g.base, g.end, func(position int64, payload []byte) error {
+			if position < from {
+				return nil
+			}
+			return fn(position, payload)
+		})
 		if err != nil {
 			return err
 		}
-		if end < g.end {
-			return g.damage(end, "a block is invalid")
+		if x.end < g.end {
+			return g.damage(x.end, "a block is invalid")
 		}
 	}
 	return nil
-}
-
-// replay calls fn with the records of a segment from a position on. It returns the end of the valid
-// records.
-func (g *segment) replay(from int64, fn func(int64, []byte) error) (end int64, err error) {
-	end = g.base
-	for u, err := range g.units(g.end) {
-		if err != nil {
-			return end, err
-		}
-		for position, payload := range u.records() {
-			if position < from {
-				continue
-			}
-			if err := fn(position, payload); err != nil {
-				return end, err
-			}
-		}
-		end = u.end()
-	}
-	return end, nil
 }
 
 // Close writes and syncs all records and closes the files. No other method may run during or after
@@ -61,9 +45,6 @@ func (l *Log) Close() error {
 		err = t.Wait()
 	}
 	err = errors.Join(err, l.Sync())
-	if l.spare != nil {
-		_ = l.o.FS.Remove(l.sparePath())
-	}
 	l.Abandon()
 	return err
 }
@@ -81,15 +62,6 @@ func (l *Log) Abandon() {
 		l.syncErr = errClosed
 	}
 	l.syncing.Unlock()
-	if l.spare != nil {
-		_ = l.spare.Close()
-	}
-	if l.dir != nil {
-		_ = l.dir.Close()
-	}
-	if l.begun != nil {
-		_ = l.begun.file.Close()
-	}
 	for _, g := range l.segments.snapshot() {
 		_ = g.file.Close()
 	}

@@ -2,95 +2,59 @@ package eventlog
 
 import (
 	"bufio"
+	"hash/crc32"
 	"io"
 	"iter"
+	"slices"
 )
 
-// unit is a valid block.
-type unit struct {
-	start int64
-	bytes []byte // valid until the next block is read
-	hours hours
+// extent is what a walk over the blocks of a segment has read.
+type extent struct {
+	end   int64  // the position after the last valid block
+	crc   uint32 // of all valid blocks
+	hours hours  // the retention of all records
+	holes []span
 }
 
-func (u *unit) end() int64 { return u.start + int64(len(u.bytes)) }
+// span is a half-open range of positions.
+type span struct{ from, to int64 }
 
-// records yields the positions and payloads of the records.
-func (u *unit) records() iter.Seq2[int64, []byte] {
-	return func(yield func(int64, []byte) bool) {
-		for at := blockHeader; at < len(u.bytes)-blockMarker; {
-			n := recordSize(u.bytes[at:])
-			if !yield(u.start+int64(at), u.bytes[at+recordHeader:at+n]) {
-				return
+// walk is the one reader of segments: it reads the blocks between two positions, and verifies each. It ends at the first
+// invalid block. It calls fn, unless fn is nil, with the position and the payload of each record, and ends at the first
+// error of fn. The payload is valid until fn returns. Any other error is an error of reading the file. A block begins at from.
+// walk skips holes.
+func (g *segment) walk(from, upTo int64, fn func(position int64, payload []byte) error) (x extent, err error) {
+	in, b := g.reader(from, upTo), make([]byte, blockHeader)
+	for x.end = from; ; {
+		b = b[:blockHeader]
+		if _, err := io.ReadFull(in, b); err != nil {
+			return x, nonEOF(err)
+		}
+		info, ok := decodeBlock(b, g.seed, x.end)
+		if !ok || info.end > upTo {
+			return x, nil
+		}
+		rest := int(info.end-x.end) - blockHeader
+		if info.hole {
+			if _, err := in.Discard(rest); err != nil {
+				return x, nonEOF(err)
+			}
+			x.holes = append(x.holes, span{x.end, info.end})
+		} else {
+			b = slices.Grow(b, rest)[:blockHeader+rest]
+			if _, err := io.ReadFull(in, b[blockHeader:]); err != nil || !validBody(b, g.seed, x.end) {
+				return x, nonEOF(err)
+			}
+		}
+		for at := blockHeader; fn != nil && at < len(b)-blockMarker; {
+			n := recordSize(b[at:])
+			if err := fn(x.end+int64(at), b[at+recordHeader:at+n]); err != nil {
+				return x, err
 			}
 			at += n
 		}
+		x.end, x.crc, x.hours = info.end, crc32.Update(x.crc, castagnoli, b), x.hours.and(info.hours)
 	}
-}
-
-// units yields the blocks of a segment from its base up to a position at most. It ends at the first
-// invalid block. An error is an error of reading the file.
-func (g *segment) units(upTo int64) iter.Seq2[*unit, error] { return g.unitsFrom(g.base, upTo) }
-
-// unitsFrom is units from another position on, where a block may begin.
-func (g *segment) unitsFrom(from, upTo int64) iter.Seq2[*unit, error] {
-	return func(yield func(*unit, error) bool) {
-		s := scanner{g: g, upTo: upTo, at: from}
-		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), upTo-from), int(max(blockHeader, min(upTo-from, 1<<20))))
-		for {
-			u, err := s.block()
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if u == nil || !yield(u, nil) {
-				return
-			}
-			s.at = u.end()
-		}
-	}
-}
-
-type scanner struct {
-	g        *segment
-	in       *bufio.Reader
-	at, upTo int64
-	buf      []byte
-	unit     unit // the yielded block, which is reused
-}
-
-// block returns the block at s.at, nil for an invalid block.
-func (s *scanner) block() (*unit, error) {
-	b, err := s.in.Peek(blockHeader)
-	if err != nil {
-		return nil, nonEOF(err)
-	}
-	info, ok := decodeBlock(b, s.g.seed, s.at)
-	if !ok {
-		return nil, nil
-	}
-	if b, err = s.read(info.end - s.at); b == nil {
-		return nil, err
-	}
-	if !validBody(b, s.g.seed, s.at) {
-		return nil, nil
-	}
-	s.unit = unit{start: s.at, bytes: b, hours: info.hours}
-	return &s.unit, nil
-}
-
-// read returns the next n bytes, nil when fewer bytes are left.
-func (s *scanner) read(n int64) ([]byte, error) {
-	if n > s.upTo-s.at {
-		return nil, nil
-	}
-	if int64(cap(s.buf)) < n {
-		s.buf = make([]byte, n)
-	}
-	if _, err := io.ReadFull(s.in, s.buf[:n]); err != nil {
-		return nil, nonEOF(err)
-	}
-	return s.buf[:n], nil
 }
 
 // validBody reports whether the records and the marker of a block at a position are valid.
@@ -107,31 +71,28 @@ func validBody(b []byte, seed uint32, position int64) bool {
 	return at == last && b[last] == marker
 }
 
-// syncedAfter returns the largest sync offset in the headers of blocks from a position on, and the
-// position of the first such header; 0 without any. It tries each byte as the beginning of a block,
-// because the length of an invalid block may be wrong, too.
-func (g *segment) syncedAfter(from, upTo int64) (synced, first int64, err error) {
-	const overlap = blockHeader - 1
-	b := make([]byte, min(upTo-from, 1<<20))
-	for at := from; upTo-at >= blockHeader; {
-		n := min(upTo-at, int64(len(b)))
-		if n, err := g.file.ReadAt(b[:n], g.offset(at)); nonEOF(err) != nil || n < blockHeader {
-			return synced, first, nonEOF(err)
-		}
-		for i := range n - overlap {
-			position := at + i
-			// The cheap checks rule out zeros and nearly all other bytes.
-			if length, back := le.Uint32(b[i+4:]), int64(le.Uint32(b[i+8:])); length <= recordHeader || back > position-g.base {
-				continue
+// headers returns each valid header of a block or hole between two positions. It tries each byte as the beginning of a block,
+// because the length of an invalid block may be wrong, too. An error of reading the file ends the sequence, and is stored in err.
+func (g *segment) headers(from, upTo int64, err *error) iter.Seq2[int64, blockInfo] {
+	return func(yield func(int64, blockInfo) bool) {
+		in := g.reader(from, upTo)
+		for position := from; ; position++ {
+			b, failed := in.Peek(blockHeader)
+			if failed != nil {
+				*err = nonEOF(failed)
+				return
 			}
-			if info, ok := decodeBlock(b[i:], g.seed, position); ok {
-				synced = max(synced, info.synced)
-				if first == 0 {
-					first = position
+			if le.Uint32(b[4:]) > 0 { // rules out zeros at little cost
+				if info, ok := decodeBlock(b, g.seed, position); ok && !yield(position, info) {
+					return
 				}
 			}
+			_, _ = in.Discard(1)
 		}
-		at += n - overlap
 	}
-	return synced, first, nil
+}
+
+// reader returns a reader of the bytes between two positions.
+func (g *segment) reader(from, upTo int64) *bufio.Reader {
+	return bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), upTo-from), int(max(blockHeader, min(upTo-from, 1<<20))))
 }

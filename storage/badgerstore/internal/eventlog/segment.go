@@ -1,8 +1,10 @@
 package eventlog
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
-	"io"
+	"os"
 	"path/filepath"
 )
 
@@ -19,6 +21,8 @@ type segment struct {
 	room   int64  // the end of the preallocated zeros; of the leader
 	crc    uint32 // of all bytes from base to end; of the leader
 	status status // guarded by Log.syncing
+
+	invalid *DamageError // of the header and the status, nil for none; as of openSegment
 }
 
 // name returns the name of the file.
@@ -33,29 +37,30 @@ func (g *segment) fileEnd() (int64, error) {
 	return g.base + size - g.offset(g.base), err
 }
 
-func (g *segment) damage(position int64, format string, args ...any) error {
+func (g *segment) damage(position int64, format string, args ...any) *DamageError {
 	return &DamageError{g.name(), g.offset(position), fmt.Sprintf(format, args...)}
 }
 
-// openSegment opens the segment with a base. A file with an invalid header is damage; openSegment
-// also returns the segment if the rest of the file can be read.
-func openSegment(fs FS, dir string, base int64, flags int) (*segment, error) {
-	g := &segment{header: header{base: base}, path: filepath.Join(dir, segmentName(base))}
-	f, err := fs.Open(g.path, flags)
-	if err != nil {
+// openSegment opens the segment with a base, also with an invalid header.
+func openSegment(fs FS, dir string, base int64, flags int) (g *segment, err error) {
+	g = &segment{header: header{base: base}, path: filepath.Join(dir, segmentName(base))}
+	if g.file, err = fs.Open(g.path, flags); err != nil {
 		return nil, err
 	}
-	g.file = f
 	b := make([]byte, dataOffset)
-	n, err := f.ReadAt(b, 0)
+	n, err := g.file.ReadAt(b, 0)
 	if err = nonEOF(err); err == nil {
 		err = g.readHeader(b, n)
 	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
+	if errors.As(err, &g.invalid) {
+		err = nil
 	}
-	g.end, err = g.fileEnd()
+	if err == nil {
+		g.end, err = g.fileEnd()
+	}
+	if err != nil {
+		_ = g.file.Close()
+	}
 	return g, err
 }
 
@@ -82,6 +87,35 @@ func (g *segment) readHeader(b []byte, n int) error {
 		return &DamageError{g.name(), slotStride, "both copies of the status are invalid"}
 	}
 	return nil
+}
+
+// createSegment creates an empty segment: under another name, until its file is whole.
+func createSegment(o Options, h header, s status) (g *segment, err error) {
+	g = &segment{header: h, path: filepath.Join(o.Dir, segmentName(h.base)), end: h.base, room: h.base}
+	draft := filepath.Join(o.Dir, draftName)
+	if g.file, err = o.FS.Open(draft, os.O_RDWR|os.O_CREATE); err != nil {
+		return nil, err
+	}
+	_, err = g.file.WriteAt(g.encode(), 0)
+	if err == nil {
+		err = errors.Join(g.writeStatus(s), g.file.Truncate(dataOffset))
+	}
+	if err == nil {
+		err = synced(g.file.Sync())
+	}
+	if err == nil {
+		err = o.FS.Rename(draft, g.path)
+	}
+	if err == nil {
+		if err = o.FS.SyncDir(o.Dir); !isDescriptors(err) { // without descriptors the directory was not opened, and no sync has failed
+			err = synced(err)
+		}
+	}
+	if err != nil {
+		_ = g.file.Close()
+		return nil, err
+	}
+	return g, nil
 }
 
 // writeStatus overwrites both copies of the status. The caller holds Log.syncing.
@@ -119,23 +153,18 @@ func (g *segment) makeRoom(end, ahead, full int64) {
 }
 
 // lastWritten returns the position after the last byte that is not zero, at least from.
-func (g *segment) lastWritten(from int64) (int64, error) {
-	end, err := g.fileEnd()
-	if err != nil {
-		return 0, err
-	}
+func (g *segment) lastWritten(from int64) (end int64, err error) {
+	end, err = g.fileEnd()
 	b := make([]byte, max(0, min(end-from, 64<<10)))
-	for end > from {
-		n := min(end-from, int64(len(b)))
-		if _, err := g.file.ReadAt(b[:n], g.offset(end-n)); err != nil && err != io.EOF {
-			return 0, err
+	for err == nil && end > from {
+		b = b[:min(end-from, int64(len(b)))]
+		begin := end - int64(len(b))
+		_, err = g.file.ReadAt(b, g.offset(begin))
+		err = nonEOF(err)
+		if n := len(bytes.TrimRight(b, "\x00")); n > 0 {
+			return begin + int64(n), err
 		}
-		for i := n - 1; i >= 0; i-- {
-			if b[i] != 0 {
-				return end - n + i + 1, nil
-			}
-		}
-		end -= n
+		end = begin
 	}
-	return from, nil
+	return max(end, from), err
 }

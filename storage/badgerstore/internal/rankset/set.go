@@ -211,37 +211,33 @@ func (s *Set) Page(offset, size int) ([]int64, error) {
 		return slices.Clone(s.small[offset:][:min(size, len(s.small)-offset)]), nil
 	}
 	size = min(size, s.Len()-offset)
-	numbers := make([]int64, 0, size)
-	for _, c := range s.root {
-		if offset >= c.total {
-			offset -= c.total
-			continue
-		}
-		m, err := s.mid(c.position)
-		if err != nil {
-			return nil, err
-		}
-		if numbers, err = s.pageOfMid(m, numbers, offset, size); err != nil || len(numbers) == size {
-			return numbers, err
-		}
-		offset = 0
-	}
-	return numbers, nil
+	return s.page(s.root, true, make([]int64, 0, size), offset, size)
 }
 
-// pageOfMid appends members below a mid to numbers, after skipping offset members, until
+// page appends members below a branch, which is the root or a mid, to numbers, after skipping offset members, until
 // numbers has size members.
-func (s *Set) pageOfMid(m branch, numbers []int64, offset, size int) ([]int64, error) {
-	for _, c := range m {
+func (s *Set) page(b branch, isRoot bool, numbers []int64, offset, size int) ([]int64, error) {
+	for _, c := range b {
 		if offset >= c.total {
 			offset -= c.total
 			continue
 		}
-		l, err := s.leaf(c.position)
-		if err != nil {
-			return nil, err
+		if isRoot {
+			m, err := s.mid(c.position)
+			if err == nil {
+				numbers, err = s.page(m, false, numbers, offset, size)
+			}
+			if err != nil {
+				return nil, err
+			}
+		} else {
+			l, err := s.leaf(c.position)
+			if err != nil {
+				return nil, err
+			}
+			numbers = l.page(c.position<<leafBits, numbers, offset, size)
 		}
-		if numbers = l.page(c.position<<leafBits, numbers, offset, size); len(numbers) == size {
+		if len(numbers) == size {
 			break
 		}
 		offset = 0

@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"hash/fnv"
 	"os"
 	"syscall"
 )
@@ -25,4 +26,16 @@ func Claim(dir string) (release func(), err error) {
 		return nil, ErrInUse
 	}
 	return nil, err
+}
+
+// Boot returns a number that identifies the current boot of the machine, 0 when unknown. The kernel
+// chooses a random number at each boot.
+func Boot() uint64 {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(id)
+	return h.Sum64()
 }

@@ -6,107 +6,42 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
-	"sync"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
-	"github.com/dgraph-io/badger/v4/options"
-	btable "github.com/dgraph-io/badger/v4/table"
 )
 
-// InventoryName is the name of the file that lists the tables and has the length of the manifest. Badger's own files
-// do not show a lost end of the manifest: Badger takes it for a torn write.
+// InventoryName is the name of the file that says how the database was left. Badger's own files do not show a lost end of
+// the manifest, the list of the tables: Badger takes an incomplete entry for a torn write, and cuts off this entry and all later
+// ones. Badger rewrites a manifest when 10,000 tables were deleted. After a kill in the second after that, the next start takes
+// the new manifest for damage.
 const InventoryName = "INVENTORY"
 
-const inventoryMagic = "limitkeeper inventory 1"
+const inventoryMagic = "limitkeeper inventory 2"
 
 // inventory describes the files that the database must have on disk.
 type inventory struct {
 	State
-	Head     []byte       `json:"head"`     // the beginning of the manifest
-	Length   int64        `json:"length"`   // of the manifest, in bytes
-	Checksum uint32       `json:"checksum"` // CRC-32C of the first Length bytes of the manifest
-	Tables   []entry      `json:"tables"`
-	Damaged  *DamageError `json:"damaged,omitempty"` // the damage of a table that a compaction has merged
+	Boot     uint64       `json:"boot"`             // of the machine that has opened the database
+	Closed   bool         `json:"closed,omitempty"` // see [DB.Finish]
+	Length   int64        `json:"length"`           // bytes of the manifest, to which Badger appends
+	Checksum uint32       `json:"checksum"`         // CRC-32C of the first Length bytes of the manifest
+	Memtable int64        `json:"memtable"`         // its size in bytes: Badger ends the process when it reads the log of a larger one
+	Damaged  *DamageError `json:"damaged,omitempty"`
+	Verified int64        `json:"verified,omitempty"` // see [DB.SetVerified]
 
-	Verified int64 `json:"verified,omitempty"` // see [DB.SetVerified]
+	current bool // the manifest has not changed since the inventory was written; set by matches
 }
 
-// State says what the tables contain at a checkpoint.
+// State says what the database contains.
 type State struct {
-	Position int64 `json:"position"` // in the event log: the tables have all records before it
+	Position int64 `json:"position"` // in the event log: the database has all records before it
 	Log      int64 `json:"log"`      // position up to which the event log is on disk
 	Time     int64 `json:"time"`     // of the clock of the store, Unix seconds; 0 when unknown
-}
-
-// entry is a table in an inventory.
-type entry struct {
-	ID          uint64                  `json:"id"`
-	Compression options.CompressionType `json:"compression"`
-	Tail        []byte                  `json:"tail,omitempty"` // the last bytes of the file, see tailOf; none if they could not be read
-}
-
-// tailBytes is the length of entry.Tail: the length of the index of the table, and the checksum of the index. The index has the first key with
-// its version and the place of each block, the number of keys and the latest version.
-const tailBytes = 20
-
-// tailOf returns the last bytes of a table. They tell a whole table from another one under its name. On an error it returns none: the
-// table is verified all the same.
-func tailOf(dir string, id uint64) []byte {
-	f, err := os.Open(btable.NewFilename(id, dir))
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	tail := make([]byte, tailBytes)
-	if info, err := f.Stat(); err != nil || info.Size() < tailBytes {
-		return nil
-	} else if _, err := f.ReadAt(tail, info.Size()-tailBytes); err != nil {
-		return nil
-	}
-	return tail
-}
-
-// tails has the last bytes of tables, by ID, as they were when the database first had the table.
-type tails struct {
-	mu sync.Mutex
-	of map[uint64][]byte
-}
-
-// newTails returns the last bytes of the tables in an inventory, none for nil.
-func newTails(inv *inventory) *tails {
-	t := &tails{of: map[uint64][]byte{}}
-	if inv != nil {
-		for _, e := range inv.Tables {
-			t.of[e.ID] = e.Tail
-		}
-	}
-	return t
-}
-
-// get returns the last bytes of a table, nil if they are not known.
-func (t *tails) get(id uint64) []byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.of[id]
-}
-
-// add reads the last bytes of a new table.
-func (t *tails) add(dir string, id uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of[id] == nil {
-		t.of[id] = tailOf(dir, id)
-	}
-}
-
-// keep forgets all other tables.
-func (t *tails) keep(tables map[uint64]bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	maps.DeleteFunc(t.of, func(id uint64, _ []byte) bool { return !tables[id] })
 }
 
 // readInventory reads the inventory of a directory. It returns nil without an inventory: the database is new, the
@@ -121,24 +56,77 @@ func readInventory(dir string) (*inventory, error) {
 	}
 	head, body, _ := bytes.Cut(b, []byte("\n"))
 	inv := new(inventory)
-	if string(head) != inventoryHead(body) || json.Unmarshal(body, inv) != nil || len(inv.Head) != manifestHead {
+	if string(head) != inventoryHead(body) || json.Unmarshal(body, inv) != nil {
 		return nil, damage(InventoryName, "its checksum is wrong")
 	}
 	return inv, nil
 }
 
-// ReadState returns the state of the last [DB.StoreState] of a database that is not open. It returns the zero State
-// without an inventory.
-func ReadState(dir string) (State, error) {
+// ReadState returns the state of the last [DB.StoreState] of a database that is not open, and whether the database was
+// closed. It returns the zero State without an inventory.
+func ReadState(dir string) (s State, closed bool, err error) {
 	inv, err := readInventory(dir)
 	if inv == nil {
-		return State{}, err
+		return State{}, false, err
 	}
-	return inv.State, err
+	return inv.State, inv.Closed && inv.Damaged == nil, err
 }
 
 func inventoryHead(body []byte) string {
 	return fmt.Sprintf("%s %08x", inventoryMagic, crc32.Checksum(body, castagnoli))
+}
+
+// castagnoli is the polynomial of all checksums of this package.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// readManifest returns the bytes of the manifest. A missing one is damage.
+func readManifest(dir string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(dir, badger.ManifestFilename))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, damage(badger.ManifestFilename, "the file is missing")
+	}
+	return b, err
+}
+
+// tablesIn returns the numbers of the tables that the manifest lists, in ascending order.
+func tablesIn(dir string) ([]uint64, error) {
+	file, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	m, whole, err := badger.ReplayManifestFile(file, 0, badgerOptions(dir, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, damage(badger.ManifestFilename, "%v", err)
+	}
+	info, err := file.Stat()
+	if err == nil && whole < info.Size() {
+		err = damage(badger.ManifestFilename, "it cannot be read from byte %d on", whole)
+	}
+	return slices.Sorted(maps.Keys(m.Tables)), err
+}
+
+// matches returns an error unless a manifest begins with the bytes that the inventory describes.
+func (inv *inventory) matches(manifest []byte) error {
+	switch length := int64(len(manifest)); {
+	case length < inv.Length:
+		return damage(badger.ManifestFilename, "it is cut off at byte %d, and was %d bytes long", length, inv.Length)
+	case crc32.Checksum(manifest[:inv.Length], castagnoli) != inv.Checksum:
+		return damage(badger.ManifestFilename, "its first %d bytes were changed", inv.Length)
+	default:
+		inv.current = length == inv.Length
+		return nil
+	}
+}
+
+// update describes the files in a directory, and writes the inventory.
+func (inv *inventory) update(dir string) error {
+	manifest, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	inv.Length, inv.Checksum = int64(len(manifest)), crc32.Checksum(manifest, castagnoli)
+	return inv.write(dir)
 }
 
 // write syncs the manifest and the directory, and then replaces the inventory on disk.

@@ -1,125 +1,76 @@
 package table
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 )
 
-// compactAgain is the pause after a failed compaction. The next attempt merges the same tables.
-const compactAgain = time.Second
+const (
+	compactAgain = time.Second // the pause after a failed compaction: the next attempt merges the same tables
+	sayAgain     = time.Minute // the least time between two equal lines
+)
 
-// badgerLog passes warnings and errors of Badger to a logger, and drops other lines. When tables cannot be written it
-// logs one line, and another line when all tables are written again.
+// badgerLog passes warnings and errors of Badger to a logger, and drops other lines.
 type badgerLog struct {
 	to *slog.Logger
-	db atomic.Pointer[badger.DB] // nil until the database is open
+	compactions
 
-	mu         sync.Mutex
-	compaction bool   // the last compaction has failed
-	flush      bool   // the last flush of a memtable has failed; Badger tries again with the same memtable
-	flushed    uint64 // the newest version in a table when the flush failed first
+	saying sync.Mutex
+	said   map[string]time.Time // when a line was logged last, by its format
+}
+
+func newLog(to *slog.Logger) *badgerLog {
+	return &badgerLog{to: to, compactions: compactions{built: map[any]int{}, read: manifestMagic}, said: map[string]time.Time{}}
 }
 
 // Errorf implements badger.Logger. It drops the line "Received err": badger.Open returns the same error.
 func (l *badgerLog) Errorf(format string, args ...any) {
-	switch {
-	case strings.HasPrefix(format, "Received err"):
-	case strings.HasPrefix(format, "error flushing memtable"):
-		l.flushFailed(args[0])
-	default:
-		l.to.Error(oneLine(format, args...))
+	if !strings.HasPrefix(format, "Received err") {
+		l.say(slog.LevelError, format, args)
 	}
 }
 
 // Warningf implements badger.Logger. After a failed compaction it pauses the goroutine that will try again.
 func (l *badgerLog) Warningf(format string, args ...any) {
-	switch {
-	case strings.HasPrefix(format, "[Compactor: %d] LOG Compact FAILED"):
-		takeBuilt()
-		l.compacted(args[1])
-		time.Sleep(compactAgain)
-	case strings.HasPrefix(format, "While running doCompact:"): // the same error a second time
-	default:
-		l.to.Warn(oneLine(format, args...))
+	failed := strings.HasPrefix(format, "[Compactor: %d] LOG Compact FAILED")
+	if failed {
+		l.compacted(args[0], true)
+		args[2] = "" // all tables of the compaction
 	}
+	if !strings.HasPrefix(format, "While running doCompact:") { // the same error a second time
+		l.say(slog.LevelWarn, format, args)
+	}
+	if failed {
+		time.Sleep(compactAgain)
+	}
+}
+
+// say logs a line without line breaks, unless the same line was logged less than sayAgain ago.
+func (l *badgerLog) say(level slog.Level, format string, args []any) {
+	l.saying.Lock()
+	defer l.saying.Unlock()
+	if time.Since(l.said[format]) < sayAgain {
+		return
+	}
+	l.said[format] = time.Now()
+	l.to.Log(context.Background(), level, "badger: "+strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "))
 }
 
 // Infof implements badger.Logger.
 func (*badgerLog) Infof(string, ...any) {}
 
-// Debugf implements badger.Logger. Its lines tell when a compaction builds a table, and when it is done: see
-// compaction.go and allocators.go.
+// Debugf implements badger.Logger. Its lines tell when a compaction has built a table, and when it has ended.
 func (l *badgerLog) Debugf(format string, args ...any) {
 	switch {
 	case strings.HasPrefix(format, "[%d] LOG Compact. Added %d keys."):
 		if keys, _ := args[1].(uint64); keys > 0 {
-			countBuilt()
+			l.tableBuilt(args[0])
 		}
-		releaseAllocators(l.db.Load())
 	case strings.HasSuffix(format, "Compaction for level: %d DONE"):
-		l.compacted(nil)
+		l.compacted(args[0], false)
 	}
-}
-
-// compacted records the result of a compaction.
-func (l *badgerLog) compacted(failed any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.setLocked(failed != nil, l.flush, failed)
-}
-
-// flushFailed records that the flush of a memtable has failed.
-func (l *badgerLog) flushFailed(err any) {
-	newest := l.newestVersion()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.flush {
-		l.flushed = newest
-	}
-	l.setLocked(l.compaction, true, err)
-}
-
-// checkFlush records the end of a failed flush. Badger does not log this end, but the next flushed table has newer
-// versions than all other tables.
-func (l *badgerLog) checkFlush() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.flush && l.newestVersion() > l.flushed {
-		l.setLocked(l.compaction, false, nil)
-	}
-}
-
-// newestVersion returns the newest version of a record in a table.
-func (l *badgerLog) newestVersion() (newest uint64) {
-	if db := l.db.Load(); db != nil {
-		for _, t := range db.Tables() {
-			newest = max(newest, t.MaxVersion)
-		}
-	}
-	return newest
-}
-
-// setLocked sets the failure states, and logs the beginning of the first failure and the end of the last one. The line
-// for the end is a warning, so that a log without Info has it, too.
-func (l *badgerLog) setLocked(compaction, flush bool, err any) {
-	failing := l.compaction || l.flush
-	l.compaction, l.flush = compaction, flush
-	switch {
-	case failing == (compaction || flush):
-	case failing:
-		l.to.Warn("badger: tables are written again")
-	default:
-		l.to.Error("badger: tables cannot be written: nothing is lost, Badger tries again", "error", strings.Join(strings.Fields(fmt.Sprint(err)), " "))
-	}
-}
-
-// oneLine formats a message without line breaks.
-func oneLine(format string, args ...any) string {
-	return "badger: " + strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
 }

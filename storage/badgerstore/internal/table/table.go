@@ -4,11 +4,12 @@
 //
 //   - Open verifies every byte of every table, and compares the manifest with the inventory, a file of this
 //     package: inventory.go.
-//   - A table that a compaction has merged is verified before it is deleted: pin.go.
+//   - A block that cannot be read, in a read or in a compaction, is noticed: alarm.go. So is a table that a compaction
+//     has lost: compaction.go.
 //   - [DB.Verify] reads all tables again.
 //
-// Damage is a [DamageError], which names the file. No file is changed or deleted then. Files are read through the page
-// cache of the operating system: damage on the disk shows when the page is read from the disk again.
+// Damage is a [DamageError], which names the file. The owner then deletes the database, and rebuilds it: image.go. Files are
+// read through the page cache of the operating system: damage on the disk shows when the page is read from the disk again.
 package table
 
 import (
@@ -16,14 +17,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
-	"math"
 	"os"
-	"slices"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -38,22 +36,11 @@ type Options struct {
 	// witness, a missing database is damage. Without a witness, Open creates a new database.
 	Witness string
 
-	Filler   []byte // the key with which [DB.Flush] fills a memtable
-	Memtable int64  // the size of a memtable in bytes, DefaultMemtable by default; its file has twice that size
+	Memtable int64 // the size of a memtable in bytes, DefaultMemtable by default; its file has twice that size
 
-	// Prepare allocates blocks for a file, which stays empty. While Prepare fails, no new memtable begins. Prepare is
-	// nil when Open does not remove memtables: a crash could leave an empty file, which Badger refuses.
-	Prepare func(file *os.File, bytes int64) error
-
-	// Claim locks the directory with the lock of Badger, until release is called. When Claim is nil, Open never
-	// removes memtables.
-	Claim func() (release func(), err error)
-
-	Claimed bool // the caller has locked the directory with [Claim]: Badger does not lock it
-
-	// Temporary is for a database that [Copy.Write] has written, and that is removed after use. Open does not verify the
-	// tables again. Badger takes less memory, and never compacts.
-	Temporary bool
+	// Boot identifies the boot of the machine; 0 when it is unknown. With a witness, a database that another boot has opened
+	// and not finished is damaged.
+	Boot uint64
 }
 
 // DB is an open database.
@@ -61,75 +48,46 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	found   State                                  // the state in the inventory when the database was opened
-	prepare func(file *os.File, bytes int64) error // see [Options]
-	filler  []byte
-	tails   *tails
+	found State // the state in the inventory when the database was opened
 
-	filled     int64     // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
-	unprepared time.Time // when Commit could not create the file of the next memtable; for the caller of [DB.Commit] only
-
-	mu           sync.Mutex // guards the fields below
-	pin          *pin
-	kept         inventory     // the inventory on disk
-	damaged      error         // the damage of a table that a compaction has merged
-	memtableEnds []memtableEnd // sorted by position
-	flushed      int64         // the position that [DB.Flushed] has returned last
+	mu       sync.Mutex // guards the fields below, and compactions.lost
+	kept     inventory  // the inventory on disk
+	finished bool       // Finish was called
 }
 
-// Open verifies the files of a database and opens it. In an empty directory it creates a new database. An error
+// Open verifies the files of a database, and then opens it. In an empty directory it creates a new database. An error
 // is [ErrInUse], a [DamageError] or an error of the file system. Its text is one line.
 func Open(o Options) (*DB, error) {
-	f, err := Inspect(o)
+	inv, err := o.inspect(o.logProgress(), func(err error) error { return err })
 	if err != nil {
 		return nil, err
 	}
-	return f.Open()
-}
-
-// Open opens the database. From here on files change.
-func (f *Files) Open() (_ *DB, err error) {
-	o := f.Options
-	f.badger.BypassLockGuard = o.Claimed
-	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.State(), tails: newTails(f.found.inventory)}
-	if f.found.inventory != nil {
-		db.kept.Verified = f.found.inventory.Verified
-	}
-	if f.found.ours && o.Claim != nil {
-		if err := discardMemtables(o); err != nil {
+	if Claims {
+		if err := o.pruneLogs(inv); err != nil {
 			return nil, err
 		}
+	}
+	db := &DB{o: o.badger(), found: inv.State, kept: *inv}
+	db.kept.Boot, db.kept.Memtable, db.kept.Closed = o.Boot, db.o.MemTableSize, false
+	if info, err := os.Stat(filepath.Join(o.Dir, badger.ManifestFilename)); err == nil {
+		db.log().read = info.Size()
 	}
 	if db.DB, err = openBadger(db.o); err != nil {
 		return nil, err
 	}
-	db.log().db.Store(db.DB)
-	db.pin = db.newPin()
-	if err := db.takeInventory(db.pin, db.found); err != nil {
+	if err := db.kept.update(o.Dir); err != nil {
 		return nil, errors.Join(err, db.DB.Close())
 	}
 	return db, nil
 }
 
-// discardMemtables removes the memtables that a crash has left.
-func discardMemtables(o Options) error {
-	release, err := o.Claim()
-	if err != nil {
-		return err
+// badger returns the options of Badger.
+func (o *Options) badger() badger.Options {
+	b := badgerOptions(o.Dir, o.Logger)
+	if o.Memtable > 0 && o.Memtable < DefaultMemtable {
+		b = b.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
 	}
-	defer release()
-	return removeMemtables(o.Dir)
-}
-
-// logProgress returns a function that logs the progress of a verification every 10 s.
-func logProgress(log *slog.Logger) func(Progress) {
-	last := time.Now()
-	return func(p Progress) {
-		if time.Since(last) > 10*time.Second {
-			last = time.Now()
-			log.Info("verifying the tables of the database", "verified", p.Tables, "of", p.Of, "bytes", p.Bytes)
-		}
-	}
+	return b
 }
 
 // DefaultMemtable is the default size of a memtable in bytes.
@@ -139,13 +97,13 @@ const DefaultMemtable = 8 << 20
 //
 // The memory of Badger is bounded for a store of any size: up to three memtables of 10 MiB, and 16 MiB of cached
 // blocks. Indexes and filters of tables are read from the mapped files. Compactions take the most memory: up to a
-// dozen tables at once, each with a builder of 12 MiB. So tables are small, 2 MiB. See allocators.go.
+// dozen tables at once, each with a builder of 12 MiB. So tables are small, 2 MiB.
 //
 // The first level under level 0 has 128 MiB, room for all pages of a checkpoint of a million counters (65 MiB). So the next
 // checkpoint replaces them there.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
-		WithLogger(&badgerLog{to: log}).
+		WithLogger(newLog(log)).
 		WithMetricsEnabled(false).
 		WithMemTableSize(DefaultMemtable).
 		WithNumMemtables(2).
@@ -163,20 +121,16 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	return o
 }
 
-// temporary changes the options for a temporary database.
-func temporary(o badger.Options) badger.Options {
-	return o.WithNumCompactors(0).WithNumLevelZeroTablesStall(math.MaxInt32).WithBlockCacheSize(4 << 20)
-}
-
-// openBadger calls badger.Open. It shortens errors, which have many lines, and turns panics about damaged files into
-// errors.
+// openBadger calls badger.Open. It shortens errors, which have many lines. An error, or a panic, that is not about the system
+// is damage: Badger cannot read its files.
 func openBadger(o badger.Options) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			db, err = nil, fmt.Errorf("the files are damaged: %s", firstLine(fmt.Sprint(p)))
+			db, err = nil, damage("*"+Suffix, "%v", p)
 		}
 	}()
 	db, err = badger.Open(o)
+	var errno syscall.Errno
 	switch {
 	case err == nil:
 		return db, nil
@@ -184,139 +138,75 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 		return nil, ErrInUse
 	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, for example from a start by root
 		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
+	case errors.As(err, &errno) && errno != syscall.EIO && errno != syscall.ENOENT:
+		return nil, fmt.Errorf("badger: %s: %w", firstLine(err.Error()), errno)
 	}
-	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
+	return nil, damage("*"+Suffix, "badger: %v", err)
 }
 
 // Found returns the state of the last [DB.StoreState] before the database was opened.
 func (db *DB) Found() State { return db.found }
 
-// StoreState stores a state in the inventory. First it verifies the tables that were compacted since the last call, and
-// then lets Badger delete them: see [DB.Watch]. After a [DamageError] no more tables are deleted, and each call
-// returns the error.
+// StoreState stores a state in the inventory.
 func (db *DB) StoreState(state State) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return Guard(func() error { return db.storeStateLocked(state) })
+	db.kept.State = state
+	return db.kept.update(db.o.Dir)
 }
 
-func (db *DB) storeStateLocked(state State) error {
-	if db.damaged != nil {
-		return db.damaged
-	}
-	p := db.newPin()
-	if state == db.kept.State && maps.Equal(p.tables, db.pin.tables) {
-		db.replacePin(p)
-		return nil
-	}
-	err := db.verifyCompacted(p.tables)
-	if err == nil {
-		err = db.takeInventory(p, state)
-	}
-	if err != nil {
-		p.release()
-		return err
-	}
-	db.replacePin(p)
-	return nil
+// Finish stores the state of a database that is about to be closed: it has all records of the event log before state.Log, and
+// no other ones. Without Finish, a closed database is like one whose process was killed.
+func (db *DB) Finish(state State) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.kept.State, db.finished = state, true
 }
 
 // log returns the logger that Badger was given.
 func (db *DB) log() *badgerLog { return db.o.Logger.(*badgerLog) }
 
-// Watch does the same as [DB.StoreState] with the last state, and logs the end of a failed flush. Call it every second: compacted
-// tables stay on disk until then.
+// Watch updates INVENTORY after a change of the manifest, and returns damage when a compaction has lost a table. The owner calls
+// Watch every second.
 func (db *DB) Watch() error {
-	db.log().checkFlush()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return Guard(func() error { return db.storeStateLocked(db.kept.State) })
-}
-
-// replacePin takes the next pin and releases the last one.
-func (db *DB) replacePin(p *pin) {
-	db.pin.release()
-	db.pin = p
-}
-
-// verifyCompacted verifies the pinned tables that are not in tables: a compaction has merged them.
-func (db *DB) verifyCompacted(tables map[uint64]bool) error {
-	var gone []entry
-	for id := range db.pin.tables {
-		if !tables[id] {
-			gone = append(gone, db.entry(id))
-		}
-	}
-	err := verifyAll(db.o, gone, func(Progress) {}, func(err error) error { return err })
-	if errors.As(err, &db.kept.Damaged) {
-		db.damaged = err
-		_ = db.kept.write(db.o.Dir) // the next Open refuses the database, also if the table can be read again
-	}
-	return err
-}
-
-// entry returns the inventory entry of a table. All tables have the same compression.
-func (db *DB) entry(id uint64) entry {
-	return entry{ID: id, Compression: db.o.Compression, Tail: db.tails.get(id)}
-}
-
-// takeInventory writes an inventory with the tables of a pin and the current manifest.
-func (db *DB) takeInventory(p *pin, state State) error {
-	m, err := readManifest(db.o)
-	if err != nil {
+	if err := db.log().lost(db.o.Dir); err != nil {
 		return err
 	}
-	if m == nil {
-		return damage(badger.ManifestFilename, "the file is missing")
-	}
-	return db.writeInventory(m, p.tables, state)
-}
-
-func (db *DB) newInventory(m *manifest, tables map[uint64]bool, state State) inventory {
-	inv := inventory{State: state, Verified: db.kept.Verified, Head: []byte(m.head()),
-		Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
-	for _, id := range slices.Sorted(maps.Keys(tables)) {
-		db.tails.add(db.o.Dir, id)
-		inv.Tables = append(inv.Tables, db.entry(id))
-	}
-	return inv
-}
-
-func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, state State) error {
-	inv := db.newInventory(m, tables, state)
-	err := inv.write(db.o.Dir)
-	if err == nil {
-		db.kept = inv
-		db.tails.keep(tables)
+	info, err := os.Stat(filepath.Join(db.o.Dir, badger.ManifestFilename))
+	if err == nil && info.Size() != db.kept.Length {
+		err = db.kept.update(db.o.Dir)
 	}
 	return err
 }
 
-// Close closes the database, verifies the tables that were compacted last and writes the inventory.
+// Doubt stores in the inventory that the database is damaged: the next [Open] refuses it.
+func (db *DB) Doubt(err error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.kept.Damaged != nil {
+		return
+	}
+	if !errors.As(err, &db.kept.Damaged) {
+		db.kept.Damaged = &DamageError{"*" + Suffix, firstLine(err.Error())}
+	}
+	_ = db.kept.write(db.o.Dir)
+}
+
+// Close closes the database and writes the inventory: see [DB.Finish].
 func (db *DB) Close() error {
 	err := db.DB.Close()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if err != nil || db.damaged != nil || db.pin == nil {
-		return errors.Join(err, db.damaged) // the pinned files stay: the next Open verifies them
+	if err == nil {
+		err = db.log().lost(db.o.Dir)
 	}
-	m, err := readManifest(db.o)
-	if err != nil || m == nil {
+	if err != nil || db.kept.Damaged != nil || db.kept.Closed {
 		return err
 	}
-	tables := map[uint64]bool{}
-	for id := range m.tables {
-		tables[id] = true
-	}
-	if err := db.verifyCompacted(tables); err != nil {
-		return err
-	}
-	if err := db.writeInventory(m, tables, db.kept.State); err != nil {
-		return err
-	}
-	db.pin.iterator.Close()
-	db.pin = nil
-	return nil
+	db.kept.Closed = db.finished
+	return db.kept.update(db.o.Dir)
 }
 
 // SetVerified stores in the inventory when the owner verified all files last, in Unix seconds.
@@ -332,35 +222,4 @@ func (db *DB) Verified() int64 {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.kept.Verified
-}
-
-// Verify reads the tables again, one by one. After each table it calls pause with the size of the table in bytes, and
-// ends when pause returns false.
-func (db *DB) Verify(pause func(bytes int) bool) error {
-	var b []byte
-	tables, damaged := db.knownIDs()
-	for _, id := range slices.Sorted(maps.Keys(tables)) {
-		var err error
-		if b, err = read(db.o, db.entry(id), b); err != nil {
-			if now, _ := db.knownIDs(); now[id] { // otherwise it was compacted and deleted since
-				return err
-			}
-		}
-		if !pause(len(b)) {
-			return nil
-		}
-	}
-	return damaged
-}
-
-// knownIDs returns the IDs of the tables. Badger reads the index of each table to list them: if that fails, knownIDs returns the IDs of the
-// last pin, and the damage.
-func (db *DB) knownIDs() (ids map[uint64]bool, err error) {
-	err = Guard(func() error { ids = db.ids(); return nil })
-	if err != nil {
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		ids = db.pin.tables
-	}
-	return ids, err
 }

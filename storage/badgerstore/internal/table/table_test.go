@@ -14,12 +14,15 @@ import (
 
 func mustOpen(t testing.TB, dir string) *DB {
 	t.Helper()
-	db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot})
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
 	return db
 }
+
+// boot is the boot of the machine in tests.
+const boot = 1
 
 // keys is the number of keys of a test. Each table has a newer value of each key.
 const keys = 400
@@ -77,82 +80,68 @@ func wantDamage(t testing.TB, call string, err error, name string) {
 	}
 }
 
-// TestCompactionOfDamagedTable: Badger takes a damaged block for the end of its table, and would delete the table after
-// the compaction. This package keeps all tables, and Open refuses the database from then on without a change, also when
-// the table can be read again.
+// TestCompactionOfDamagedTable: Badger takes a damaged block for the end of its table, and deletes the table after the
+// compaction. The alarm tells.
 func TestCompactionOfDamagedTable(t *testing.T) {
 	dir := t.TempDir()
 	layered(t, dir, 3)
-	before := tableFiles(t, dir)
 	db := mustOpen(t, dir)
-	flip(t, before[0], 700)
+	before := Unreadable()
+	flip(t, tableFiles(t, dir)[0], 700)
 	if err := compact(db); err != nil {
 		t.Fatal(err)
 	}
-	wantDamage(t, "Watch", db.Watch(), filepath.Base(before[0]))
-	wantDamage(t, "Checkpoint", db.StoreState(State{Position: 7, Log: 7}), filepath.Base(before[0]))
-	wantDamage(t, "Close", db.Close(), filepath.Base(before[0]))
-	flip(t, before[0], 700)
-	_, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-	wantDamage(t, "Open", err, filepath.Base(before[0]))
-	for _, path := range before {
-		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-			t.Errorf("the table %s is gone: %v", filepath.Base(path), err)
-		}
-	}
-}
-
-// TestCompactionBeforeKill: the process is killed before it has verified the compacted tables. Open finds the damage.
-func TestCompactionBeforeKill(t *testing.T) {
-	dir, killed := t.TempDir(), t.TempDir()
-	layered(t, dir, 3)
-	before := tableFiles(t, dir)
-	db := mustOpen(t, dir)
-	flip(t, before[1], 700)
-	if err := errors.Join(compact(db), os.CopyFS(killed, os.DirFS(dir))); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(Options{Dir: killed, Logger: slog.New(slog.DiscardHandler)})
-	wantDamage(t, "Open", err, filepath.Base(before[1]))
-	if after := tableFiles(t, killed); len(after) <= len(before) {
-		t.Errorf("tables: got %v, want %v and one more", after, before)
+	if err := ErrUnreadable(before); !errors.Is(err, ErrDamaged) {
+		t.Errorf("got error %v, want damage", err)
 	}
 	_ = db.Close()
 }
 
-// TestCompaction: undamaged compacted tables are deleted with the next call, or when the database is closed. The database
-// has every key.
+// TestCompaction: the database has every key after a compaction, which is not taken for damage.
 func TestCompaction(t *testing.T) {
-	for _, watch := range []bool{true, false} {
-		dir := t.TempDir()
-		layered(t, dir, 3)
-		before := tableFiles(t, dir)
-		db := mustOpen(t, dir)
-		err := compact(db)
-		if watch {
-			err = errors.Join(err, db.Watch())
-		} else {
-			err = errors.Join(err, db.Close())
-			db = mustOpen(t, dir)
+	dir := t.TempDir()
+	layered(t, dir, 3)
+	db := mustOpen(t, dir)
+	err := errors.Join(compact(db), db.Watch(), db.Close())
+	db = mustOpen(t, dir)
+	err = errors.Join(err, db.View(func(txn *badger.Txn) (err error) {
+		for i := range keys {
+			_, e := txn.Get(fmt.Appendf(nil, "key %d", i))
+			err = errors.Join(err, e)
 		}
-		if err != nil {
-			t.Fatal(err)
+		return err
+	}))
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDoubt: a database is damaged after a doubt, and after a kill and another boot of the machine. After a kill alone it opens.
+func TestDoubt(t *testing.T) {
+	dir := t.TempDir()
+	layered(t, dir, 2)
+	killed, doubted := t.TempDir(), t.TempDir()
+	db := mustOpen(t, dir)
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	db.Doubt(&DamageError{"a file", "a fault"})
+	if err := errors.Join(os.CopyFS(doubted, os.DirFS(dir)), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	open := func(dir string, boot uint64) error {
+		db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot, Witness: "a file"})
+		if err == nil {
+			db.Finish(State{})
+			err = db.Close()
 		}
-		for _, path := range before {
-			if _, err := os.Stat(path); err == nil {
-				t.Errorf("the table %s exists after the compaction", filepath.Base(path))
-			}
-		}
-		err = db.View(func(txn *badger.Txn) (err error) {
-			for i := range keys {
-				_, e := txn.Get(fmt.Appendf(nil, "key %d", i))
-				err = errors.Join(err, e)
-			}
-			return err
-		})
-		if err := errors.Join(err, db.Close()); err != nil {
-			t.Error(err)
-		}
+		return err
+	}
+	wantDamage(t, "Open of a doubted database", open(doubted, boot), "a file")
+	wantDamage(t, "Open of a closed one", open(dir, boot), "a file")
+	wantDamage(t, "Open after another boot", open(killed, boot+1), InventoryName)
+	if err := open(killed, boot); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -178,47 +167,37 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestRewrittenManifest: Badger rewrites a manifest with many deletions. The database still opens, also after a kill
-// before the next inventory.
+// TestRewrittenManifest: Badger rewrites a manifest with many deletions. The database still opens, and compactions lose no table
+// by it. After a kill before the next inventory, the rewritten manifest is damage. A failure means that a start takes a manifest
+// that lists other tables.
 func TestRewrittenManifest(t *testing.T) {
 	dir := t.TempDir()
 	layered(t, dir, 2)
-	m, err := readManifest(badgerOptions(dir, slog.New(slog.DiscardHandler)))
+	tables, err := tablesIn(dir)
+	if err != nil || len(tables) != 2 {
+		t.Fatalf("tables: got %v, %v, want 2", tables, err)
+	}
+	old, err := readManifest(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := readInventory(dir)
-	if err != nil {
+	const emptySet = 8 // bytes of the first change set, which is empty. All others are of the same form, so they are joined.
+	rewritten := append(append([]byte{}, old[:manifestMagic]...), old[manifestMagic+emptySet:]...)
+	path := filepath.Join(dir, badger.ManifestFilename)
+	if err := os.WriteFile(path, rewritten, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inv.Head[8], inv.Length = 99, 1<<20 // the values of a longer manifest
-	if err := inv.write(dir); err != nil {
+	_, err = Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot})
+	wantDamage(t, "Open", err, badger.ManifestFilename)
+	if err := os.WriteFile(path, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if len(m.tables) != 2 {
-		t.Fatalf("tables: got %v, want 2", m.tables)
-	}
-	if m.bytes[11] == 0 { // the first change set is empty: it is not a rewritten one
-		_, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-		wantDamage(t, "Open", err, badger.ManifestFilename)
-	}
-	rewriteManifest(t, dir)
-	if err := mustOpen(t, dir).Close(); err != nil {
+	db := mustOpen(t, dir)
+	if err := errors.Join(db.Watch(), os.WriteFile(path+"-REWRITE", rewritten, 0o600), os.Rename(path+"-REWRITE", path), db.Watch(), db.Close()); err != nil {
 		t.Error(err)
 	}
-}
-
-// rewriteManifest writes the manifest as one change set, as Badger does: all changes but the first,
-// empty one are of the same form, so they are joined.
-func rewriteManifest(t *testing.T, dir string) {
-	t.Helper()
-	m, err := readManifest(badgerOptions(dir, slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := append([]byte{}, m.bytes[:8]...)
-	if err := os.WriteFile(filepath.Join(dir, badger.ManifestFilename), append(b, m.bytes[manifestHead:]...), 0o600); err != nil {
-		t.Fatal(err)
+	if err := mustOpen(t, dir).Close(); err != nil {
+		t.Error(err)
 	}
 }
 

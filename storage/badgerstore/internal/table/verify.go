@@ -1,15 +1,16 @@
 package table
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"syscall"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
@@ -30,29 +31,28 @@ const (
 
 // read reads every byte of a table through its file into buf, or into new memory if buf is too small. It checks every
 // checksum. Reading a truncated table through mapped memory would end the process.
-func read(o badger.Options, e entry, buf []byte) (b []byte, err error) {
-	name := btable.IDToFilename(e.ID)
+func read(o badger.Options, id uint64, buf []byte) (b []byte, err error) {
+	name := btable.IDToFilename(id)
 	defer func() {
 		if p := recover(); p != nil { // Badger, verifyBlocks and cutLast panic on an invalid length or offset
 			err = damage(name, "a block is invalid")
 		}
 	}()
 	b, err = readFile(filepath.Join(o.Dir, name), buf)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, damage(name, "the file is missing")
-	}
-	if err != nil {
+	case errors.Is(err, syscall.EIO):
+		return nil, damage(name, "%v", err)
+	case err != nil:
 		return nil, err
 	}
-	t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: o.BlockSize, ChkMode: options.OnBlockRead})
+	_, err = btable.OpenInMemoryTable(b, id, &btable.Options{Compression: o.Compression, BlockSize: o.BlockSize, ChkMode: options.OnBlockRead})
 	if err == nil {
-		err = verifyBlocks(b, t, e)
+		err = verifyBlocks(b)
 	}
 	if err != nil {
 		return b, damage(name, "%v", err)
-	}
-	if !bytes.HasSuffix(b, e.Tail) {
-		return b, damage(name, "the file is another table than %s has", InventoryName)
 	}
 	return b, nil
 }
@@ -63,12 +63,8 @@ func read(o badger.Options, e entry, buf []byte) (b []byte, err error) {
 // 0.48 s.
 //
 // table/builder.go of Badger describes a table. It ends with the index, the length of the index, the checksum of the index,
-// and the length of the checksum. A block ends with a checksum and the length of the checksum. Tables of Limitkeeper are
-// compressed by Snappy; a table with another compression is left to VerifyChecksum.
-func verifyBlocks(b []byte, t *btable.Table, e entry) error {
-	if e.Compression != options.Snappy {
-		return t.VerifyChecksum()
-	}
+// and the length of the checksum. A block is compressed by Snappy, and ends with a checksum and the length of the checksum.
+func verifyBlocks(b []byte) error {
 	b = b[:len(b):len(b)] // behind it, the buffer has bytes of an earlier table
 	rest, _ := cutLast(b) // the checksum was verified when the table was opened
 	_, indexBytes := cutLast(rest)
@@ -83,8 +79,8 @@ func verifyBlocks(b []byte, t *btable.Table, e entry) error {
 		}
 		var want pb.Checksum
 		content, sum := cutLast(block)
-		if err = proto.Unmarshal(sum, &want); err == nil {
-			err = y.VerifyChecksum(content, &want)
+		if err = proto.Unmarshal(sum, &want); err == nil && uint64(crc32.Checksum(content, castagnoli)) != want.Sum {
+			err = errors.New("its checksum is wrong") // an error of Badger would count as an unreadable block
 		}
 		if n := len(content) - 4; err == nil && uint64(y.BytesToU32(content[n:]))*4 > uint64(n) { // panics on a shorter block
 			err = errors.New("its list of entries is too long")
@@ -123,132 +119,16 @@ func readFile(path string, buf []byte) ([]byte, error) {
 	return b[:n], err
 }
 
-// found has the manifest, the inventory and the tables of a database that is not open.
-type found struct {
-	manifest  *manifest  // nil without a manifest
-	inventory *inventory // nil without an inventory
-	tables    []entry    // the tables of both to verify, by ID
-
-	// ours is true for a database that this package has written: it has an inventory or a witness. The event log then has all
-	// records of the memtables.
-	ours bool
-}
-
-// look reads the manifest and the inventory, and compares them with each other and with the files.
-func look(o badger.Options, from Options) (*found, error) {
-	inv, err := readInventory(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	m, err := readManifest(o)
-	if err != nil {
-		return nil, err
-	}
-	if m == nil {
-		return &found{}, withoutManifest(o.Dir, inv, from.Witness)
-	}
-	f := &found{manifest: m, inventory: inv, ours: inv != nil || from.Witness != ""}
-	tails := newTails(inv)
-	for id, t := range m.tables {
-		f.tables = append(f.tables, entry{id, t.Compression, tails.get(id)})
-	}
-	if err := checkHeads(o.Dir, f.ours); err != nil {
-		return nil, err
-	}
-	switch err = nil; {
-	case inv == nil && f.ours:
-		err = m.listsAll(o.Dir)
-	case inv != nil:
-		err = m.follows(inv)
-		if inv.Damaged != nil { // the tables of the compaction are incomplete, even if the merged table can be read now
-			err = inv.Damaged
-		}
-		f.addKept(o.Dir)
-	}
-	slices.SortFunc(f.tables, func(a, b entry) int { return int(a.ID) - int(b.ID) })
-	return f, err
-}
-
-// checkHeads checks the first bytes of Badger's key registry and logs. Badger checks them too, but only after it has
-// changed other files. checkHeads skips write-ahead logs of memtables that Open removes.
-func checkHeads(dir string, ours bool) error {
-	names, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range names {
-		var at int64
-		want := make([]byte, 8) // the number of the key that a log is encrypted with: none
-		switch suffix := filepath.Ext(entry.Name()); {
-		case entry.Name() == badger.KeyRegistryFileName:
-			at, want = 16, []byte(registryText)
-		case suffix != LogSuffix && suffix != ValueLogSuffix, suffix == LogSuffix && ours:
-			continue
-		}
-		if err := checkHead(dir, entry.Name(), at, want); err != nil {
+// verifyTables reads tables one by one, and calls fn with the number of each, its size in bytes and its damage. It ends when fn
+// returns an error.
+func verifyTables(o badger.Options, tables []uint64, fn func(id uint64, bytes int, err error) error) error {
+	var b []byte
+	for _, id := range tables {
+		var err error
+		b, err = read(o, id, b)
+		if err = fn(id, len(b), err); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// registryText follows 16 random bytes in the key registry of a database without encryption.
-const registryText = "Hello Badger"
-
-// checkHead returns an error unless a file has the bytes want at an offset. A log may be shorter, because a kill can leave
-// a short log.
-func checkHead(dir, name string, at int64, want []byte) error {
-	file, err := os.Open(filepath.Join(dir, name))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }()
-	got := make([]byte, len(want))
-	n, err := file.ReadAt(got, at)
-	switch {
-	case err != nil && err != io.EOF:
-		return err
-	case n < len(want) && at == 0, bytes.Equal(got, want):
-		return nil
-	}
-	return damage(name, "its header is invalid")
-}
-
-// addKept adds the tables that were compacted after the inventory was written, and whose files were kept for verification.
-// A block that the compaction could not read is in no other table.
-func (f *found) addKept(dir string) {
-	for _, e := range f.inventory.Tables {
-		if _, named := f.manifest.tables[e.ID]; named {
-			continue
-		}
-		if _, err := os.Stat(btable.NewFilename(e.ID, dir)); err == nil {
-			f.tables = append(f.tables, e)
-		}
-	}
-}
-
-// withoutManifest returns an error if the directory had a database: without a manifest, Badger would delete the tables
-// and create an empty database. Badger creates the manifest before any other file of these kinds.
-func withoutManifest(dir string, inv *inventory, witness string) error {
-	missing := func(why string) error {
-		return damage(badger.ManifestFilename, "the file is missing, but %s exists", why)
-	}
-	if inv != nil {
-		return missing(InventoryName)
-	}
-	names, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, entry := range names {
-		for _, suffix := range []string{Suffix, LogSuffix, ValueLogSuffix} {
-			if strings.HasSuffix(entry.Name(), suffix) {
-				return missing(entry.Name())
-			}
-		}
-	}
-	if witness != "" {
-		return missing(witness)
 	}
 	return nil
 }
@@ -259,48 +139,123 @@ type Progress struct {
 	Bytes      int64
 }
 
-// verifyAll verifies tables, and passes each damage to report. It ends when report returns an error.
-func verifyAll(o badger.Options, tables []entry, progress func(Progress), report func(error) error) error {
-	var b []byte
-	var err error
-	p := Progress{Of: len(tables)}
-	for _, e := range tables {
-		b, err = read(o, e, b)
-		if err != nil && report(err) != nil {
-			return err
-		}
-		p.Tables, p.Bytes = p.Tables+1, p.Bytes+int64(len(b))
-		progress(p)
-	}
-	return nil
+// Verify verifies all files of a database that is not open. It passes each damage to report, and ends when report returns an
+// error. It changes no file, and returns the state of the last [DB.StoreState].
+func Verify(o Options, progress func(Progress), report func(error) error) (State, error) {
+	inv, err := o.inspect(progress, report)
+	return inv.State, err
 }
 
-// Check verifies the files of a database that is not open, and passes each damage to report. It changes no file. It
-// returns the position up to which the event log was on disk.
-func Check(from Options, progress func(Progress), report func(error)) (position int64, err error) {
-	o := badgerOptions(from.Dir, from.Logger)
-	f, err := look(o, from)
-	if err != nil && !errors.Is(err, ErrDamaged) {
-		return 0, err
-	}
-	if err != nil {
-		report(err)
-	}
-	if f == nil {
-		return 0, nil
-	}
-	if f.inventory != nil {
-		position = f.inventory.Log
-	}
-	err = verifyAll(o, f.tables, progress, func(err error) error {
-		if errors.Is(err, ErrDamaged) {
-			report(err)
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return position, fmt.Errorf("verify the tables: %w", err)
-	}
-	return position, nil
+// Inspect is Verify that ends with the first damage, and returns it.
+func Inspect(o Options) (State, error) {
+	inv, err := o.inspect(o.logProgress(), func(err error) error { return err })
+	return inv.State, err
 }
+
+// logProgress returns a function that logs the progress of a verification every 10 s.
+func (o *Options) logProgress() func(Progress) {
+	last := time.Now()
+	return func(p Progress) {
+		if time.Since(last) > 10*time.Second {
+			last = time.Now()
+			o.Logger.Info("verifying the tables of the database", "verified", p.Tables, "of", p.Of, "bytes", p.Bytes)
+		}
+	}
+}
+
+// inspect is Verify that returns the inventory, an empty one without an inventory.
+func (o *Options) inspect(progress func(Progress), report func(error) error) (*inventory, error) {
+	inv, err := readInventory(o.Dir)
+	if err == nil {
+		err = o.verify(inv, progress, report)
+	}
+	if errors.Is(err, ErrDamaged) {
+		err = report(err)
+	}
+	if inv == nil {
+		inv = new(inventory)
+	}
+	return inv, err
+}
+
+// verify compares the manifest with the inventory, and verifies all tables.
+func (o *Options) verify(inv *inventory, progress func(Progress), report func(error) error) error {
+	manifest, err := readManifest(o.Dir)
+	switch {
+	case errors.Is(err, ErrDamaged):
+		return o.withoutManifest(inv)
+	case err != nil:
+		return err
+	case inv == nil && o.Witness != "":
+		return damage(InventoryName, "the file is missing, but %s exists", o.Witness)
+	case inv == nil:
+		inv = new(inventory) // the database of another program, or a first start that was interrupted
+	case inv.Damaged != nil:
+		return inv.Damaged
+	case !inv.Closed && o.Witness != "" && (o.Boot == 0 || inv.Boot != o.Boot):
+		return damage(InventoryName, "the machine was restarted before the database was closed")
+	}
+	if err := inv.matches(manifest); err != nil {
+		return err
+	}
+	tables, err := tablesIn(o.Dir)
+	if err != nil {
+		return err
+	}
+	p := Progress{Of: len(tables)}
+	return verifyTables(badgerOptions(o.Dir, o.Logger), tables, func(_ uint64, bytes int, err error) error {
+		if err != nil {
+			if err = report(err); err != nil {
+				return err
+			}
+		}
+		p.Tables, p.Bytes = p.Tables+1, p.Bytes+int64(bytes)
+		progress(p)
+		return nil
+	})
+}
+
+// withoutManifest returns an error if the directory had a database: without a manifest, Badger would delete the tables
+// and create an empty database. Badger creates the manifest before any other file of these kinds.
+func (o *Options) withoutManifest(inv *inventory) error {
+	why := o.Witness
+	if inv != nil {
+		why = InventoryName
+	}
+	for _, suffix := range []string{Suffix, LogSuffix, ValueLogSuffix} {
+		if names, _ := filepath.Glob(filepath.Join(o.Dir, "*"+suffix)); len(names) > 0 {
+			why = filepath.Base(names[0])
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	return damage(badger.ManifestFilename, "the file is missing, but %s exists", why)
+}
+
+// Verify reads the tables again, one by one. After each table it calls pause with the size of the table in bytes, and
+// ends when pause returns false.
+func (db *DB) Verify(pause func(bytes int) bool) error {
+	tables, err := tablesIn(db.o.Dir)
+	if err != nil {
+		return err
+	}
+	err = verifyTables(db.o, tables, func(id uint64, bytes int, err error) error {
+		if err != nil {
+			now, failed := tablesIn(db.o.Dir)
+			if failed != nil || slices.Contains(now, id) { // otherwise it was compacted and deleted since
+				return errors.Join(failed, err)
+			}
+		}
+		if !pause(bytes) {
+			return errStopped
+		}
+		return nil
+	})
+	if err == errStopped {
+		return nil
+	}
+	return err
+}
+
+var errStopped = errors.New("the verification was stopped")

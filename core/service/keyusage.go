@@ -1,0 +1,68 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// KeyUsage is the usage in the window of a key, under its plan.
+type KeyUsage struct {
+	core.LimitUsage                   // of the first limit of the plan
+	Limits          []core.LimitUsage // of all limits, the primary one first
+	Plan            *core.Plan
+	LastUsedAt      time.Time // of this key; zero: never
+	DeniedOmitted   int64     // denied requests of this key that are not in the history
+}
+
+// KeyUsage returns the usage of the deciding counter of a key: the key's own counter if it has a
+// plan of its own, else the counter of its user.
+func (s *Service) KeyUsage(ctx context.Context, account, id string) (usage *KeyUsage, err error) {
+	err = s.store.View(ctx, account, func(v core.View) error {
+		usage, err = s.keyUsage(v, account, id)
+		return err
+	})
+	return usage, err
+}
+
+func (s *Service) keyUsage(v core.View, account, id string) (*KeyUsage, error) {
+	k, err := v.Key(id)
+	if err != nil {
+		return nil, err
+	}
+	u, err := v.User(k.UserID)
+	if err != nil {
+		return nil, err
+	}
+	pl, err := v.Plan(cmp.Or(k.PlanID, u.PlanID))
+	if err != nil {
+		return nil, err
+	}
+	cs, err := v.Counters([]core.CounterID{
+		{Account: account, KeyID: id}, {Account: account, UserID: k.UserID}})
+	if err != nil {
+		return nil, err
+	}
+	own, counter := cs[0], cs[0]
+	if k.PlanID == "" {
+		counter = cs[1]
+	}
+	limits := pl.LimitUsages(&counter, u.Anchors, s.now())
+	return &KeyUsage{LimitUsage: limits[0], Limits: limits, Plan: pl,
+		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
+}
+
+// LastUsed returns when each key was last used; the zero time means never.
+func (s *Service) LastUsed(ctx context.Context, account string, keys []*core.Key) ([]time.Time, error) {
+	cs, err := countersOf(s.counters(ctx), keys, func(k *core.Key) core.CounterID { return core.CounterID{Account: account, KeyID: k.ID} })
+	if err != nil {
+		return nil, err
+	}
+	times := make([]time.Time, len(cs))
+	for i := range cs {
+		times[i] = cs[i].LastUsedAt
+	}
+	return times, nil
+}

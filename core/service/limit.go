@@ -1,0 +1,117 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// metersOf are the meters that the plans of an account name, besides requests.
+type metersOf map[string]bool
+
+// addPlan adds the meters of a plan.
+func (m metersOf) addPlan(p *core.Plan) {
+	for _, l := range p.Limits {
+		if l.Meter != core.MeterRequests {
+			m[l.Meter] = true
+		}
+	}
+}
+
+// loadMeters reads the meters of an account for the cache.
+func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, error) {
+	meters := metersOf{}
+	list := func(p core.Page) ([]*core.Plan, int, error) { return s.store.Plans(ctx, account, p) }
+	err := core.Each(ctx, core.ReadSize, list, func(p *core.Plan) error {
+		meters.addPlan(p)
+		return nil
+	})
+	return &meters, err
+}
+
+// Meters returns requests and the meters that the plans of an account name, sorted.
+func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
+	meters, err := s.meters.get(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{core.MeterRequests}, slices.Sorted(maps.Keys(*meters))...), nil
+}
+
+// checkMeters returns an error when the transaction gives limits to plans, and its account would have more than MaxMeters meters, or
+// would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters.
+func (b *Transaction) checkMeters(ctx context.Context) error {
+	if !b.setsLimits {
+		return nil
+	}
+	meters := metersOf{}
+	for _, p := range b.plans {
+		if p != nil {
+			meters.addPlan(p)
+		}
+	}
+	err := core.Each(ctx, core.ReadSize, b.tx.Plans, func(p *core.Plan) error {
+		if _, changed := b.plans[p.ID]; !changed {
+			meters.addPlan(p)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(meters) > core.MaxMeters {
+		return core.Invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", core.MaxMeters, len(meters)))
+	}
+	err = meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters)})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	b.newMeters = meters
+	return err
+}
+
+// addTo adds the meters to [core.Account.Meters]. It returns errUnchanged if the account has had each of them.
+func (m metersOf) addTo(a *core.Account) error {
+	had := len(a.Meters)
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if !slices.Contains(a.Meters, name) {
+			a.Meters = append(a.Meters, name)
+		}
+	}
+	switch {
+	case len(a.Meters) == had:
+		return errUnchanged
+	case len(a.Meters) > core.MaxMetersEver:
+		return core.Invalid("limits", fmt.Sprintf("The plans of an account name at most %d different meters in its lifetime. Use one of these again: %s",
+			core.MaxMetersEver, strings.Join(a.Meters[:had], " ")))
+	}
+	return nil
+}
+
+// charged returns the costs on meters that the plan in force, or another plan of the account, names. The others cost
+// nothing.
+func (s *Service) charged(ctx context.Context, pl *core.Plan, costs []core.MeterCost) ([]core.MeterCost, error) {
+	if len(costs) == 0 {
+		return nil, nil
+	}
+	counted := func(m core.MeterCost) bool { // by the plan in force: the cache of the account may not know it yet
+		return m.Cost > 0 && slices.ContainsFunc(pl.Limits, func(l core.Limit) bool { return l.Meter == m.Meter })
+	}
+	if !slices.ContainsFunc(costs, func(m core.MeterCost) bool { return !counted(m) }) {
+		return costs, nil
+	}
+	meters, err := s.meters.get(ctx, pl.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	free := func(m core.MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !counted(m) }
+	if !slices.ContainsFunc(costs, free) {
+		return costs, nil
+	}
+	return slices.DeleteFunc(slices.Clone(costs), free), nil
+}

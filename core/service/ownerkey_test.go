@@ -1,0 +1,141 @@
+package service_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// A regenerated owner's key works on until it is revoked, for a time, or not at all, as chosen.
+func TestRegenerateOwnerKey(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	works := func(secret string) bool {
+		_, err := s.Authenticate(t.Context(), secret)
+		return err == nil
+	}
+	for _, tc := range []struct {
+		name              string
+		grace             time.Duration
+		now, hour, decade bool
+	}{
+		{"until it is revoked", -1, true, true, true},
+		{"for a time", time.Hour, true, false, false},
+		{"not at all", 0, false, false, false},
+	} {
+		began := now
+		old, secret, err := s.CreateOwnerKey(t.Context(), a.ID, "deploy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, next, err := s.RegenerateOwnerKey(t.Context(), a.ID, old.ID, tc.grace)
+		if err != nil || k.Name != "deploy" || k.ID == old.ID || next == secret {
+			t.Fatalf("%s: got %+v, %v", tc.name, k, err)
+		}
+		for _, at := range []struct {
+			after time.Duration
+			want  bool
+		}{{0, tc.now}, {time.Hour, tc.hour}, {87600 * time.Hour, tc.decade}} {
+			now = began.Add(at.after)
+			if works(secret) != at.want || !works(next) {
+				t.Errorf("%s, after %v: the old key works: %t, want %t; the new key works: %t", tc.name, at.after, works(secret), at.want, works(next))
+			}
+		}
+		if tc.grace >= 0 {
+			_, _, err = s.RegenerateOwnerKey(t.Context(), a.ID, old.ID, -1)
+			want(t, tc.name+", again", err, core.ErrOwnerKeyRevoked)
+		}
+	}
+	_, _, err = s.RegenerateOwnerKey(t.Context(), a.ID, "okey_none", 0)
+	want(t, "a missing key", err, core.ErrOwnerKeyNotFound)
+	b, k, _, _ := s.CreateAccount(t.Context(), "other")
+	_, _, err = s.RegenerateOwnerKey(t.Context(), a.ID, k.ID, 0)
+	want(t, "a key of another account", err, core.ErrOwnerKeyNotFound)
+	if _, _, err = s.RegenerateOwnerKey(t.Context(), b.ID, k.ID, service.MaxOwnerGrace+1); core.ErrorCode(err) != core.CodeValidation {
+		t.Errorf("a grace above the maximum: got %v, want an error", err)
+	}
+}
+
+// LastUsedAt of an owner's key is exact to the minute.
+func TestOwnerKeyLastUsed(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	a, k, secret, _ := s.CreateAccount(t.Context(), "acme")
+	lastUsed := func() *time.Time {
+		k, err := s.OwnerKey(t.Context(), a.ID, k.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.LastUsedAt
+	}
+	if got := lastUsed(); got != nil {
+		t.Errorf("before its use: got %v, want nil", got)
+	}
+	for _, step := range []struct{ ahead, want time.Duration }{{0, 0}, {59 * time.Second, 0}, {time.Second, time.Minute}, {time.Hour, 61 * time.Minute}} {
+		now = now.Add(step.ahead)
+		if _, err := s.Authenticate(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := lastUsed(), at("2026-03-05T10:00:00Z").Add(step.want); got == nil || !got.Equal(want) {
+			t.Errorf("after %v: got %v, want %v", step.ahead, got, want)
+		}
+	}
+	if _, err := s.RevokeOwnerKey(t.Context(), a.ID, k.ID); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Hour)
+	before := lastUsed()
+	_, err := s.Authenticate(t.Context(), secret)
+	want(t, "a revoked key", err, service.ErrInvalidOwnerKey)
+	if got := lastUsed(); !got.Equal(*before) {
+		t.Errorf("a refused key: got used at %v, want %v", got, before)
+	}
+}
+
+// An account has at most 100 owner's keys in force, however they are created.
+func TestMaxOwnerKeys(t *testing.T) {
+	svc := service.New(memstore.New(), service.Config{})
+	c := newTenant(t, svc, "acme")
+	for range service.MaxOwnerKeys - 2 { // the account has one from the start
+		_, _, err := svc.CreateOwnerKey(t.Context(), c.id, "k")
+		c.ok(err)
+	}
+	errs := make([]error, 8)
+	var creators sync.WaitGroup
+	for i := range errs {
+		creators.Go(func() { _, _, errs[i] = svc.CreateOwnerKey(t.Context(), c.id, "k") })
+	}
+	creators.Wait()
+	created := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			created++
+		case fieldOf(err) != "name":
+			t.Errorf("got %v", err)
+		}
+	}
+	if created != 1 {
+		t.Errorf("%d of 8 creations at the same time succeeded, and there was room for 1", created)
+	}
+	if all, _, err := svc.OwnerKeys(t.Context(), c.id, core.Page{Number: 1, Size: 1}); err != nil {
+		t.Fatal(err)
+	} else if _, _, err := svc.RegenerateOwnerKey(t.Context(), c.id, all[0].ID, 0); err != nil {
+		t.Errorf("a key cannot be replaced at the bound: %v", err)
+	}
+	keys, _, err := svc.OwnerKeys(t.Context(), c.id, core.Page{Number: 1, Size: 2})
+	c.ok(err)
+	_, err = svc.RevokeOwnerKey(t.Context(), c.id, keys[1].ID)
+	c.ok(err)
+	if _, _, err := svc.CreateOwnerKey(t.Context(), c.id, "k"); err != nil {
+		t.Errorf("after one was revoked: %v", err)
+	}
+}

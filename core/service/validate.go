@@ -1,0 +1,377 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+)
+
+// Request is a request of a user, before the decision.
+type Request struct {
+	Secret   string // the value of the key
+	Endpoint string // the path, for the history
+	Method   string // the HTTP method, for the history
+	IP       string // the address of the user, for the history; "" if unknown
+	Cost     int64  // 0…MaxCost; 0 checks the quota without using it
+
+	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. A meter that no plan of
+	// the account names costs nothing. The store may keep the list: do not change it.
+	Costs []core.MeterCost
+
+	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
+	// with the same id count once within RequestIDRetention: a repeat gets the first answer again.
+	RequestID string
+}
+
+// Check returns an [core.Error] with the code INVALID_REQUEST for the first member that is missing or
+// out of bounds.
+func (r *Request) Check() error {
+	switch {
+	case r.Secret == "":
+		return core.BadRequest("api_key", "API key is required")
+	case r.Endpoint == "":
+		return core.BadRequest("endpoint", "Endpoint is required")
+	case len(r.Endpoint) > maxEndpointLength:
+		return core.BadRequest("endpoint", "Endpoint must be at most 2048 bytes long")
+	case r.Method == "":
+		return core.BadRequest("method", "Method is required")
+	case len(r.Method) > maxMethodLength:
+		return core.BadRequest("method", "Method must be at most 32 bytes long")
+	case len(r.IP) > maxAddressLength:
+		return core.BadRequest("ip_address", "IP address must be at most 128 bytes long")
+	}
+	if err := core.CheckCost(r.Cost); err != nil {
+		return err
+	}
+	if err := core.CheckCosts(r.Costs); err != nil || r.RequestID == "" {
+		return err
+	}
+	return checkRequestID(r.RequestID)
+}
+
+// MaxRequestIDText bounds a request id that is written as a quoted string, in bytes: each byte of the id may be escaped.
+const MaxRequestIDText = 2*core.MaxRequestIDLength + 2
+
+// ParseRequestID returns the request id that a client wrote: the text itself, or the value of a quoted string. So `"a"` and
+// `a` are one id: draft-ietf-httpapi-idempotency-key-header-07 writes ids as the strings of RFC 9651 section 3.3.3, and
+// most clients write them without quotes. A text that only begins like a quoted string is the id itself. The error is an
+// [core.Error] with the code INVALID_REQUEST: the id is empty, too long, not UTF-8, an API key, or has control characters.
+func ParseRequestID(text string) (string, error) {
+	if strings.HasPrefix(text, `"`) && len(text) <= MaxRequestIDText {
+		item, err := httpsfv.UnmarshalItem([]string{text})
+		if id, ok := item.Value.(string); ok && err == nil {
+			text = id
+		}
+	}
+	if err := checkRequestID(text); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+var errSecretRequestID = core.BadRequest("request_id", "Request ID must not be an API key")
+
+// checkRequestID returns an error if a request id is invalid. Ids are stored unmasked, so an id must not be a secret
+// either.
+func checkRequestID(id string) error {
+	switch {
+	case id == "" || len(id) > core.MaxRequestIDLength:
+		return core.BadRequest("request_id", "Request ID must be 1 to 128 bytes long")
+	case !utf8.ValidString(id):
+		return core.BadRequest("request_id", "Request ID must be valid UTF-8")
+	case strings.ContainsFunc(id, unicode.IsControl):
+		return core.BadRequest("request_id", "Request ID must not hold control characters")
+	case secrets.HoldsSecret(id):
+		return errSecretRequestID
+	}
+	return nil
+}
+
+// Outcome is the result of a decision.
+type Outcome string
+
+// The outcomes, in the order in which they are checked.
+const (
+	Malformed Outcome = "malformed" // the secret does not have the form of a key
+	Unknown   Outcome = "unknown"   // no key of the account has the secret
+	Expired   Outcome = "expired"   // the key has expired
+	Disabled  Outcome = "disabled"  // the key is inactive or its user disabled
+	Denied    Outcome = "denied"    // the request does not fit into the quota
+	OverRate  Outcome = "rate"      // the request is over the rate of the plan
+	Allowed   Outcome = "allowed"   // the request was counted
+)
+
+// Decision says whether a request is allowed and how much of the quota is left.
+type Decision struct {
+	Outcome Outcome
+	Account string    // the id of the account that asked
+	At      time.Time // the time of the decision, by the clock of the service
+
+	// Key and User are nil if the key was malformed or unknown. Plan is nil unless the quota was
+	// read. They are shared: do not change them. They lack metadata, email, external id,
+	// description and features.
+	Key  *core.Key
+	User *core.User
+	Plan *core.Plan
+
+	// Limit is the limit that decided, and Usage the usage in its window after the decision. Limits are all limits of a
+	// plan with further limits, the primary one first; nil for other plans.
+	Limit  core.Limit
+	Usage  core.Usage
+	Limits []core.LimitUsage
+
+	// Repeated says that the request was counted before, with the same id. Plan, Limit, Usage and Limits are then
+	// from the first decision, and Plan has only its id, name, limits and period.
+	Repeated bool
+
+	// RetryAfter is the time until the rate allows a request, with the outcome OverRate.
+	RetryAfter time.Duration
+}
+
+// Allowed reports whether the request may pass.
+func (d *Decision) Allowed() bool { return d.Outcome == Allowed }
+
+// HasUsage reports whether the quota was read. Otherwise Plan and Usage are unset.
+func (d *Decision) HasUsage() bool { return d.Plan != nil }
+
+// Remaining returns the rest of the limit that decided, at least 0.
+func (d *Decision) Remaining() int64 { return d.Limit.Remaining(d.Usage.Used) }
+
+// Refusal returns the reason to show to the caller, nil if the request is allowed.
+func (d *Decision) Refusal() *core.Error { return refusals[d.Outcome] }
+
+var refusals = map[Outcome]*core.Error{
+	Malformed: {Code: core.CodeInvalidAPIKey, Reason: core.ReasonMalformed, Message: "Invalid API key"},
+	Unknown:   {Code: core.CodeAPIKeyNotFound, Reason: core.ReasonUnknown, Message: "API key not found"},
+	Expired:   {Code: core.CodeInvalidAPIKey, Reason: core.ReasonExpired, Message: "API key has expired"},
+	Disabled:  {Code: core.CodeAPIKeyDisabled, Reason: core.ReasonDisabled, Message: "API key is disabled"},
+	Denied:    {Reason: core.ReasonQuota, Message: "Rate limit exceeded"},
+	OverRate:  {Reason: core.ReasonRate, Message: "Too many requests"},
+}
+
+// Validate decides a request of a user of the account, and counts it if it is allowed. An error
+// means that no decision was made: [core.ErrUnavailable] if the store cannot be reached.
+func (s *Service) Validate(ctx context.Context, account string, r Request) (Decision, error) {
+	d := s.pendingDecisions.Get().(*pendingDecision)
+	defer s.pendingDecisions.Put(d)
+	if r.RequestID != "" && r.Secret != "" && strings.Contains(r.RequestID, r.Secret) { // also an imported key, whose form tells nothing
+		return Decision{}, errSecretRequestID
+	}
+	now := s.clock()
+	err := errStaleRead
+	for try := 0; try <= maxStaleReads && errors.Is(err, errStaleRead); try++ {
+		d.Decision = Decision{Account: account, At: now}
+		err = s.decide(ctx, d, &r)
+	}
+	s.hits.add(d.stripe, d.hits)
+	d.hits = 0
+	if err != nil {
+		return Decision{}, err
+	}
+	s.onDecision(&d.Decision)
+	return d.Decision, nil
+}
+
+// pendingDecision is a decision in progress. A pool reuses it: the store and OnDecision get
+// pointers into it, and it would otherwise be allocated for each request.
+type pendingDecision struct {
+	Decision
+	consumption core.Consumption
+	anchored    bool   // the user has anchors
+	hits        uint64 // look-ups of keys, users and plans answered from memory
+	stripe      int    // of Service.hits
+}
+
+// errStaleRead means that a key, its user and its plan were read at different times and do not fit
+// together. They are then read again, at most maxStaleReads times. While another client moves keys between users
+// as fast as the store allows, one read in four is stale.
+var errStaleRead = errors.New("key, user and plan changed while they were read")
+
+const maxStaleReads = 30
+
+// decide makes one attempt at a decision.
+func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) error {
+	k, u, err := s.identify(ctx, d, r.Secret)
+	switch {
+	case err != nil:
+		return err
+	case d.Outcome == Disabled:
+		s.recordRefusal(d, k, r, core.ReasonDisabled)
+	case d.Outcome == Expired:
+		s.recordRefusal(d, k, r, core.ReasonExpired)
+	case d.Outcome == "":
+		return s.consume(ctx, d, k, u, r)
+	}
+	return nil
+}
+
+// recordRefusal records a request of a key that is disabled or has expired. The decision does not depend on the
+// record, so errors of the store are ignored.
+func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, reason core.Reason) {
+	c := s.newConsumption(d, k, r)
+	c.Shared, c.Refused = k.PlanID == "", reason
+	_, _ = s.store.Consume(context.Background(), c)
+}
+
+// newConsumption returns the consumption of a request without terms and costs. It reuses that of d: a literal would be
+// made on the stack and copied, which takes 30 ns longer.
+func (s *Service) newConsumption(d *pendingDecision, k *cachedKey, r *Request) *core.Consumption {
+	c := &d.consumption
+	*c = core.Consumption{}
+	c.Account, c.KeyID, c.KeySeq, c.UserID = d.Account, k.ID, k.Seq, k.UserID
+	c.Cost, c.Retention = r.Cost, s.retention()
+	d.fill(&c.Entry, r)
+	return c
+}
+
+// fill sets the members of the history entry of a request: bounded, and without any text that looks like a secret.
+func (d *pendingDecision) fill(e *core.Entry, r *Request) {
+	e.At, e.KeyID, e.UserID, e.Cost = d.At.UTC().Truncate(historyGranularity), d.Key.ID, d.Key.UserID, r.Cost
+	e.Endpoint = secrets.Sanitize(r.mask(r.Endpoint), core.MaxEntryEndpoint)
+	e.Method = secrets.Sanitize(r.mask(r.Method), core.MaxEntryMethod)
+	e.IP = secrets.Sanitize(r.mask(r.IP), core.MaxEntryAddress)
+}
+
+// mask returns a text without copies of the key of the request. An imported key may have any form; [secrets.MaskSecrets] masks a key
+// with the default prefix.
+func (r *Request) mask(s string) string {
+	if r.Secret == "" || len(s) < len(r.Secret) || strings.HasPrefix(r.Secret, secrets.DefaultKeyPrefix) {
+		return s
+	}
+	return secrets.ReplaceSecret(s, r.Secret, "***")
+}
+
+// identify finds the key and the user of a secret. It sets the outcome if the request is refused
+// before its quota is read.
+func (s *Service) identify(ctx context.Context, d *pendingDecision, secret string) (*cachedKey, *cachedUser, error) {
+	if ok, err := s.WellFormedKey(ctx, d.Account, secret); !ok || err != nil {
+		if err == nil {
+			d.Outcome = Malformed
+		}
+		return nil, nil, err
+	}
+	digest := secrets.DigestOf(secret)
+	k, u, disabled, err := s.resolve(ctx, d, digest)
+	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
+		d.Outcome = Unknown
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if k.AccountID != d.Account || !k.Accepts(digest, d.At) {
+		d.Outcome = Unknown
+		return nil, nil, nil
+	}
+	d.Key = &k.Key
+	if u != nil { // u is never nil. With the check, the compiler does not read *u here, which would be a likely cache miss.
+		d.User = &u.User
+	}
+	switch {
+	case k.Expired(d.At):
+		d.Outcome = Expired
+	case k.Status != core.KeyActive || disabled:
+		d.Outcome = Disabled
+	}
+	return k, u, nil
+}
+
+// resolve returns the key with the digest and its user, and whether the user is disabled.
+func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest secrets.Digest) (*cachedKey, *cachedUser, bool, error) {
+	k, err := s.keys.find(ctx, digest, &d.hits)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if u, anchored := k.user.get(s.users); u != nil {
+		d.hits++
+		d.anchored = anchored
+		return k, u, false, nil
+	}
+	ref := userRef{k.AccountID, k.UserID}
+	u, err := s.users.find(ctx, ref, &d.hits)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if u.Disabled {
+		return k, u, true, nil
+	}
+	d.anchored = len(u.Anchors) > 0
+	k.user.set(s.users, ref, u, d.anchored)
+	return k, u, false, nil
+}
+
+// consume counts the request under the plan of the key, or of its user.
+func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser, r *Request) error {
+	pl, shared, err := s.planInForce(ctx, d, k, u)
+	if errors.Is(err, core.ErrPlanNotFound) {
+		return s.staleRead(d, err)
+	}
+	if err != nil {
+		return err
+	}
+	costs, err := s.charged(ctx, pl, r.Costs)
+	if err != nil {
+		return err
+	}
+	c := s.newConsumption(d, k, r)
+	c.Shared, c.Terms, c.Costs, c.Entry.Costs = shared, pl.Terms(), costs, costs
+	c.RequestID = strings.Clone(r.RequestID) // a store keeps it, and it may be a part of a long body
+	if d.anchored {                          // most users are not read at all: a likely cache miss
+		c.Anchors = u.Anchors
+	}
+	v, err := s.store.Consume(context.Background(), c) // a count that has begun is finished
+	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
+		return s.staleRead(d, err)
+	}
+	if err != nil {
+		return err
+	}
+	d.setResult(pl, &v)
+	return nil
+}
+
+// planInForce returns the plan that limits the key, and whether it is the plan of the user.
+func (s *Service) planInForce(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser) (*core.Plan, bool, error) {
+	if k.PlanID != "" {
+		pl, err := k.plan.getOrFind(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
+		return pl, false, err
+	}
+	pl, err := u.plan.getOrFind(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
+	return pl, true, err
+}
+
+// staleRead removes the key and the user from the cache, and returns errStaleRead: a resource that
+// they refer to is missing.
+func (s *Service) staleRead(d *pendingDecision, err error) error {
+	s.keys.forget(d.Key.Digests()...)
+	s.users.forget(userRef{d.Account, d.Key.UserID})
+	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errStaleRead, err)
+}
+
+// setResult sets the result of the store under a plan, or under the terms of the first decision.
+func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
+	d.Plan, d.Usage, d.Outcome, d.RetryAfter = pl, v.Usage, Denied, v.RetryAfter
+	switch {
+	case v.Allowed:
+		d.Outcome = Allowed
+	case v.Reason == core.ReasonRate:
+		d.Outcome = OverRate
+	}
+	if first := v.FirstTerms; first != nil {
+		d.Repeated = true
+		d.Plan = &core.Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
+	}
+	d.Limit = d.Plan.LimitAt(v.Deciding)
+	if d.Limits = v.Limits; len(d.Limits) > 0 && d.Plan.Limit == core.Unlimited {
+		d.Limits = d.Limits[1:]
+	}
+}

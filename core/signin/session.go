@@ -1,0 +1,204 @@
+package signin
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+)
+
+// SignedIn is the account and the session of a request.
+type SignedIn struct {
+	Account     *core.Account
+	Session     core.Session
+	HasPassword bool // the account has a password
+
+	secret string // of the session
+}
+
+// ErrFormToken means that a form was already sent, has expired, or belongs to another session.
+var ErrFormToken = core.Invalid("form", "This form was already sent or has expired: check whether the change is done, and fill in the form again if it is not")
+
+// formNonce is the length of the nonce of a form token, in bytes: the time in nanoseconds, then random bytes.
+const formNonce = 16
+
+// SignedIn returns the session with the secret. An ended session is [ErrSession]. use says that a
+// person made the request: automatic refreshes of an open page pass false, and do not keep the
+// session alive.
+func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*SignedIn, error) {
+	account, ok := accountOfSecret(secret, sessionPrefix)
+	if !ok {
+		return nil, ErrSession
+	}
+	ac, err := s.store.Access(ctx, account)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return nil, ErrSession
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, d := s.now(), secrets.DigestOf(secret)
+	se := ac.LiveSession(d, now)
+	if se == nil {
+		return nil, ErrSession
+	}
+	if use && now.Sub(se.SeenAt) >= seenResolution {
+		ac, err = s.store.UpdateAccess(ctx, account, func(ac *core.Access) error {
+			if se = ac.LiveSession(d, now); se == nil {
+				return ErrSession
+			}
+			se.SeenAt = now
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	a, err := core.Usable(s.store.Account(ctx, account))
+	if err != nil {
+		return nil, err
+	}
+	return &SignedIn{Account: a, Session: *se, HasPassword: ac.Password != "", secret: secret}, nil
+}
+
+// SignOut ends a session. A session that has already ended is no error.
+func (s *Service) SignOut(ctx context.Context, si *SignedIn) error {
+	return s.updateAccess(ctx, si, func(ac *core.Access) {
+		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se core.Session) bool { return se.Digest == si.Session.Digest })
+	})
+}
+
+// SignOutEverywhere ends all sessions of the account and its links, and forgets its browsers.
+func (s *Service) SignOutEverywhere(ctx context.Context, si *SignedIn) error {
+	return s.updateAccess(ctx, si, func(ac *core.Access) { ac.Sessions, ac.Links, ac.Browsers = nil, nil, nil })
+}
+
+// Sessions returns the sessions of the account, the latest first.
+func (s *Service) Sessions(ctx context.Context, si *SignedIn) ([]core.Session, error) {
+	ac, err := s.store.Access(ctx, si.Account.ID)
+	if err != nil {
+		return nil, err
+	}
+	ac.DropExpired(s.now())
+	slices.Reverse(ac.Sessions)
+	return ac.Sessions, nil
+}
+
+// AsksPassword reports whether [Service.SetPassword] requires the current password. A session that
+// a link began does not need it until the link would have expired.
+func (s *Service) AsksPassword(si *SignedIn) bool {
+	return si.HasPassword && !(si.Session.ByLink && s.now().Before(si.Session.CreatedAt.Add(SignInLinkLife)))
+}
+
+// SetPassword sets the password of the account. It ends all links, and all sessions but this one.
+// If [Service.AsksPassword] returns true it checks the current password. A session may try
+// [WrongPasswords] passwords in [WrongPasswordsIn].
+func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, password string) (err error) {
+	switch {
+	case utf8.RuneCountInString(password) < MinPasswordLength:
+		return core.Invalid("password", "A password has at least 12 characters")
+	case len(password) > MaxPasswordLength:
+		return core.Invalid("password", "A password has at most 1024 bytes")
+	}
+	try, err := s.beginKnownAttempt(si.Account.ID, si.Session.Digest)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != errCurrent {
+			s.attempts.forget(try)
+		}
+	}()
+	ac, err := s.store.Access(ctx, si.Account.ID)
+	if err != nil {
+		return err
+	}
+	before := ac.Password
+	if before != "" && s.AsksPassword(si) {
+		right, err := s.hasher.matches(ctx, try.rank, before, current)
+		if err != nil {
+			return err
+		}
+		if !right {
+			return errCurrent
+		}
+	}
+	hash, err := s.hasher.hash(ctx, try.rank, password)
+	if err != nil {
+		return err
+	}
+	_, err = s.store.UpdateAccess(ctx, si.Account.ID, func(ac *core.Access) error {
+		se := ac.LiveSession(si.Session.Digest, s.now())
+		if se == nil || ac.Password != before {
+			return ErrSession // the session has ended, or the password was changed
+		}
+		se.ByLink = false // from now on the password is required
+		ac.Password, ac.Links, ac.Sessions = hash, nil, []core.Session{*se}
+		return nil
+	})
+	return err
+}
+
+func (s *Service) updateAccess(ctx context.Context, si *SignedIn, fn func(*core.Access)) error {
+	_, err := s.store.UpdateAccess(ctx, si.Account.ID, func(ac *core.Access) error {
+		fn(ac)
+		return nil
+	})
+	return err
+}
+
+// NewFormToken returns a token for a form. A form with a token is accepted once, and only in the
+// session that the token was made for. The session stores the used tokens, so that every node
+// refuses a second use.
+//
+// A token is base64url of a nonce and its HMAC-SHA256 under the secret of the session.
+func (s *Service) NewFormToken(si *SignedIn) string {
+	nonce := make([]byte, formNonce, formNonce+sha256.Size)
+	_, _ = rand.Read(nonce) // crypto/rand.Read never fails
+	binary.BigEndian.PutUint64(nonce, uint64(s.clock().UnixNano()))
+	return base64.RawURLEncoding.EncodeToString(si.seal(nonce))
+}
+
+// seal appends the HMAC of b under the secret of the session.
+func (si *SignedIn) seal(b []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(si.secret))
+	mac.Write(b)
+	return mac.Sum(b)
+}
+
+// SpendFormToken marks a form token as used. A token that was already used, has expired or is
+// invalid is [ErrFormToken].
+func (s *Service) SpendFormToken(ctx context.Context, si *SignedIn, token string) error {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(b) != formNonce+sha256.Size || !hmac.Equal(si.seal(slices.Clone(b[:formNonce])), b) {
+		return ErrFormToken
+	}
+	form := core.FormToken{ID: base64.RawURLEncoding.EncodeToString(b[:formNonce]), At: time.Unix(0, int64(binary.BigEndian.Uint64(b))).UTC()}
+	_, err = s.store.UpdateAccess(ctx, si.Account.ID, func(ac *core.Access) error {
+		now := s.now()
+		se := ac.LiveSession(si.Session.Digest, now)
+		switch {
+		case se == nil:
+			return ErrSession
+		case !form.At.After(se.FormsAfter), now.Sub(form.At) >= core.SessionIdle, slices.Contains(se.SpentForms, form):
+			return ErrFormToken
+		}
+		se.SpentForms = append(se.SpentForms, form)
+		if len(se.SpentForms) > core.MaxSpentForms {
+			slices.SortFunc(se.SpentForms, func(a, b core.FormToken) int { return a.At.Compare(b.At) })
+			se.FormsAfter = se.SpentForms[0].At
+			se.SpentForms = slices.Delete(se.SpentForms, 0, 1)
+		}
+		return nil
+	})
+	return err
+}

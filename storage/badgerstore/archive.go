@@ -1,0 +1,198 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The archive has the days that have ended. One record has one day of all counters of a page, so that a query for many
+// keys or users reads few records. The first checkpoint after a day ends writes the day's numbers, in the transaction
+// that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
+// harmless.
+//
+//	cell                           1 byte
+//	allowed, denied                uvarints
+//	shared denied, shared allowed  uvarints, only of users
+//
+// Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
+// days while the page has the record of the deleted counter. The transaction that clears this record also removes the
+// days, even if the number is in use again.
+
+// archiveTime is how long a day stays in the archive: see [Store.sweep].
+const archiveTime = core.DaysKept*24*time.Hour + keptLonger
+
+// archivePath returns the path of a day of a page. The paths of a page sort by date.
+func archivePath(page ref, date core.Date) path {
+	return archivePrefix(page).number(int64(date) - math.MinInt32)
+}
+
+// archivePrefix returns the common prefix of the paths of all days of a page.
+func archivePrefix(page ref) path {
+	return append(at(kindDay).number(int64(page.account)), byte(page.kind)).number(page.number)
+}
+
+// dateIn returns the date at the end of a path of the archive.
+func dateIn(p path) core.Date {
+	return core.Date(int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32)
+}
+
+// archivedDay has the numbers of one day for all counters of a page.
+type archivedDay struct{ cells [pageCells][dayNumbers]int64 }
+
+// decode decodes a day. The counters of the page have the kind.
+func (a *archivedDay) decode(record []byte, kind uint32) error {
+	*a = archivedDay{}
+	for r := newDecoder(record); !r.Ended(); {
+		cell := byte(r.Uint(1))
+		if cell >= pageCells {
+			return errRecord
+		}
+		for n := range dayNumbersOf(kind) {
+			a.cells[cell][n] = int64(r.Uvarint())
+		}
+		if r.Failed() {
+			return errRecord
+		}
+	}
+	return nil
+}
+
+// encode returns the record of a day, nil when all numbers are 0.
+func (a *archivedDay) encode(kind uint32) (b []byte) {
+	for cell := range a.cells {
+		numbers := a.cells[cell][:dayNumbersOf(kind)]
+		if a.cells[cell] != [dayNumbers]int64{} {
+			b = append(b, byte(cell))
+			for _, n := range numbers {
+				b = binary.AppendUvarint(b, uint64(n))
+			}
+		}
+	}
+	return b
+}
+
+// maxSingleReads is the number of days at which an iterator becomes faster than one read for each day.
+const maxSingleReads = 8
+
+// eachArchived calls fn with the days of a page from the first to the last, in order. fn must not keep its argument.
+func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *archivedDay)) error {
+	var a archivedDay
+	if int64(last)-int64(first) < maxSingleReads {
+		for n := range core.Date(int64(last) - int64(first) + 1) {
+			found, err := r.archived(page, first+n, &a)
+			if err != nil {
+				return err
+			}
+			if found {
+				fn(first+n, &a)
+			}
+		}
+		return nil
+	}
+	return r.eachFrom(archivePrefix(page), archivePath(page, first), func(p path, record []byte) (bool, error) {
+		date := dateIn(p)
+		if date > last {
+			return false, nil
+		}
+		if err := a.decode(record, page.kind); err != nil {
+			return false, err
+		}
+		fn(date, &a)
+		return true, nil
+	})
+}
+
+// archived reads a day of a page, and reports whether the archive has the day.
+func (r view) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
+	err = r.read(archivePath(page, date), func(record []byte) error { return a.decode(record, page.kind) })
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// archiveUpdate is a set of changes to the archive of a page.
+type archiveUpdate struct {
+	page       ref
+	clearCells uint64 // the cells whose days are removed, before put is written
+	put        []cellDay
+}
+
+// cellDay is one number of one day of the counter in a cell.
+type cellDay struct {
+	cell byte
+	dayNumber
+}
+
+// add adds the days of a counter.
+func (a *archiveUpdate) add(cell byte, days *endedDays) {
+	if days == nil {
+		return
+	}
+	if days.archiveStale {
+		a.clearCells |= 1 << cell
+	}
+	for _, d := range days.list {
+		a.put = append(a.put, cellDay{cell, d})
+	}
+}
+
+// maxArchived is the largest number of bytes of the archive in one transaction of the database. All days of one page can
+// exceed the limit of one Badger transaction.
+const maxArchived = 256 << 10
+
+// write changes the archive, and returns the number of bytes that it has written. done is false when days are left:
+// then the caller commits the transaction, and calls write again in another one.
+func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) {
+	r := view{txn}
+	before, after := map[core.Date]archivedDay{}, map[core.Date]*archivedDay{}
+	if a.clearCells != 0 {
+		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
+			before[date], after[date] = *day, new(*day)
+			after[date].clearCells(a.clearCells)
+		})
+		if err != nil {
+			return 0, false, err
+		}
+	}
+	for _, d := range a.put {
+		day := after[d.date]
+		if day == nil {
+			day = &archivedDay{}
+			if _, err := r.archived(a.page, d.date, day); err != nil {
+				return 0, false, err
+			}
+			before[d.date], after[d.date] = *day, day
+		}
+		day.cells[d.cell][d.number] = d.used
+	}
+	for date, day := range after {
+		if *day == before[date] {
+			continue
+		}
+		if size > maxArchived {
+			return size, false, nil
+		}
+		p, record := archivePath(a.page, date), day.encode(a.page.kind)
+		size += len(p) + len(record)
+		if err := setOrDelete(txn, p, record); err != nil {
+			return 0, false, err
+		}
+	}
+	return size, true, nil
+}
+
+// clearCells sets the numbers in cells to 0.
+func (a *archivedDay) clearCells(cells uint64) {
+	for cell := range a.cells {
+		if cells&(1<<cell) != 0 {
+			a.cells[cell] = [dayNumbers]int64{}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package badgerstore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// eventLogDir is the directory of the event log, within the directory of the store.
+const eventLogDir = "eventlog"
+
+// segmentSuffix ends the names of the segments of the event log.
+const segmentSuffix = ".seg"
+
+// firstPosition is the first position in the event log.
+const firstPosition = 1
+
+// openEvents opens the event log of a store, and replays the log from the last checkpoint on. A database that may be ahead of the
+// event log is damaged.
+func (s *Store) openEvents(o Options) error {
+	if o.fs == nil {
+		o.fs = eventlog.OS
+	}
+	dir := filepath.Join(s.dir, eventLogDir)
+	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
+		return err
+	}
+	var mark, indexed int64
+	err := s.inView(func(r view) (err error) {
+		mark, indexed, err = r.readMark()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.events == nil {
+		eo := eventLogOptions(s.dir, max(mark, s.db.Found().Log), o)
+		eo.OnTorn, eo.OnState = s.logTorn, s.logState
+		eo.OnWrite, eo.OnSync = o.OnWrite, o.OnSync
+		if s.events, err = eventlog.Open(eo); err != nil {
+			return err
+		}
+	}
+	switch from, end := s.events.From(), s.events.Written(); {
+	case indexed > end && s.db.Found().Log > 0: // otherwise the first start was interrupted before the log was synced
+		return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database has changes up to position %d, and the event log ends at %d", indexed, end)}
+	case mark < from:
+		return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database needs the event log from position %d on, and the log begins at %d", mark, from)}
+	}
+	if err := firstOf(table.RemoveDraft(s.dir), s.findImages()); err != nil {
+		return err
+	}
+	if image := s.retention.newestImage.Load(); mark < image { // the events before the images may be removed at any time
+		return &table.DamageError{File: "*" + logSuffix, What: fmt.Sprintf("the database has lost what an image has: its mark is %d, and that of the image %d", mark, image)}
+	}
+	s.checkpointer.mark.Store(mark)
+	r := &replay{s: s, proceed: s.stopped, pagesUpTo: mark, dropped: map[ref]bool{}}
+	return r.run(mark, s.events.Written())
+}
+
+// eventLogOptions returns the options of the event log in the directory of a store. known is a position up to which the
+// event log was on disk.
+func eventLogOptions(dir string, known int64, o Options) eventlog.Options {
+	return eventlog.Options{FS: o.fs, Dir: filepath.Join(dir, eventLogDir), SegmentSize: o.segmentSize, Ahead: o.ahead,
+		Power: o.Durability == Power, Known: known}
+}
+
+// witness returns the name of a segment of the event log in the directory of a store, "" without any. A segment proves
+// that the directory had a database: a store creates its first segment after its database.
+func witness(dir string, fs eventlog.FS) string {
+	names, _ := cmp.Or(fs, eventlog.OS).List(filepath.Join(dir, eventLogDir)) // none when the directory does not exist
+	for _, name := range names {
+		if strings.HasSuffix(name, segmentSuffix) {
+			return filepath.Join(eventLogDir, name)
+		}
+	}
+	return ""
+}
+
+// readMark returns the mark of the last checkpoint, and the position of the event log up to which the database may have changes.
+func (r view) readMark() (mark, indexed int64, err error) {
+	mark, err = r.number(at(kindCheckpoint))
+	if err == nil {
+		indexed, err = r.number(at(kindIndexed))
+	}
+	return max(mark, firstPosition), indexed, err
+}
+
+// logTorn logs that the event log has cut off a torn write.
+func (s *Store) logTorn(t eventlog.Torn) {
+	s.log.Warn("the event log ends with a torn write, as after a power cut: the unfinished bytes are cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
+}
+
+// logState logs when the event log begins to refuse events, and when it takes events again. A final error of the event
+// log fails the store.
+func (s *Store) logState(err error) {
+	switch {
+	case err == nil:
+		s.log.Warn("the event log can be written again: requests are counted", "dir", s.dir)
+	case errors.Is(err, eventlog.ErrTemporary):
+		s.log.Error("requests are refused until the event log can be written again", "dir", s.dir, "error", err)
+	default:
+		_ = s.fail(err)
+	}
+}
+
+// historyBytes returns the size of all segments.
+func (s *Store) historyBytes() (bytes int64) {
+	for _, g := range s.events.Segments() {
+		bytes += g.End - g.Base
+	}
+	return bytes
+}

@@ -1,0 +1,100 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// A store that serves rebuilds its database as a start does, when it finds damage of the database: a block that cannot be
+// read, a table that a compaction has lost, a file that a scrub finds changed, a record that is missing though another one
+// refers to it, a commit that Badger has refused. Meanwhile it answers 503. The event log stays open: it has everything that was answered.
+
+// healAgain is the least time between two healings for records that contradict each other. A second one would not help.
+const healAgain = time.Hour
+
+// healRetry is the pause between two attempts to rebuild the database without room or descriptors.
+const healRetry = time.Second
+
+// healing is the state of rebuilding the database.
+type healing struct {
+	runs atomic.Bool
+	at   atomic.Int64 // when the last one began, Unix seconds; 0 for none
+	done atomic.Int64 // of the replay, in per cent
+}
+
+// errHealing means that the store rebuilds its database.
+var errHealing = core.Unavailable(errors.New("the store rebuilds its database"))
+
+// suspect fails the store when a read has found records that contradict each other, so that the database is rebuilt.
+func (s *Store) suspect(err error) error {
+	if doubtful(err) && s.background.runs() && time.Since(time.Unix(s.healing.at.Load(), 0)) > healAgain {
+		_ = s.fail(err)
+	}
+	return err
+}
+
+// heal rebuilds the database. Without success the store keeps refusing.
+func (s *Store) heal(cause error) {
+	s.healing.runs.Store(true)
+	defer s.healing.runs.Store(false)
+	s.endSnapshot(cause)
+	s.life.Lock() // waits until all methods have ended
+	defer s.life.Unlock()
+	if s.closed {
+		return
+	}
+	began := time.Now()
+	s.healing.at.Store(began.Unix())
+	s.healing.done.Store(0)
+	s.background.stop()
+	err := s.renewOpen()
+	for waits := 0; (diskspace.NoRoom(err) || noDescriptors(err)) && !s.closing.Load(); waits++ {
+		if waits == 0 {
+			s.log.Error("the database cannot be rebuilt yet: the store tries again every second", "dir", s.dir, "error", err)
+		}
+		time.Sleep(healRetry)
+		err = s.renewOpen()
+	}
+	if err != nil {
+		err = core.Logged(fmt.Errorf("%w: %w", errBadger, withAdvice(s.dir, err))) // no read is answered, either
+		s.failed.Store(&err)
+		s.log.Error("the database was not rebuilt, and the store refuses everything", "dir", s.dir, "error", err)
+		return
+	}
+	s.background.start(s)
+	s.log.Warn("the database is rebuilt, and the store serves again", "dir", s.dir, "duration", time.Since(began).Round(time.Millisecond))
+}
+
+// renewOpen rebuilds the database of an open store. The caller holds life. It first writes all events and unlogged counters to the
+// files of the event log, because the replay reads only these files.
+func (s *Store) renewOpen() error {
+	for i := range s.counters.shards {
+		sh := &s.counters.shards[i]
+		sh.mu.Lock()
+		s.appendUnlogged(sh)
+		sh.mu.Unlock()
+	}
+	err := s.events.Flush()
+	for ; errors.Is(err, eventlog.ErrTemporary) && !s.closing.Load(); err = s.events.Flush() {
+		time.Sleep(retryEvery)
+	}
+	if err == nil {
+		_ = table.Guard(s.db.Close) // the files are deleted
+		err = rebuild(s.dir, s.events.From(), s.log)
+	}
+	if err == nil {
+		err = s.openDatabase()
+	}
+	if err != nil {
+		return err
+	}
+	s.failed.Store(nil)
+	return s.openAndReplay(s.options)
+}

@@ -1,0 +1,232 @@
+package table
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/pb"
+	"github.com/dgraph-io/ristretto/v2/z"
+	"github.com/klauspost/compress/s2"
+)
+
+// An image is a file with all records of the database as of a position of the event log. From an image and the event log
+// after it, a database can be rebuilt at any time. The position is in the name of the file.
+//
+//	records   for each the length of its key, the key, the length of its value, the value; compressed by S2
+//	log, time the state at the position, 8 bytes each; all integers of fixed length are little endian
+//	checksum  CRC-32C of everything before, 4 bytes
+
+// Records calls fn with each record in ascending order of its key. fn must not keep its arguments.
+type Records func(fn func(key, value []byte) error) error
+
+// The names of images begin with ImagePrefix, and so does that of an image that is being written.
+const (
+	ImagePrefix = "image-"
+	imageDraft  = ImagePrefix + "draft"
+)
+
+const imageTrailer = 8 + 8 + 4
+
+// ImagePath returns the path of the image of a position in a directory.
+func ImagePath(dir string, position int64) string {
+	return filepath.Join(dir, fmt.Sprintf("%s%016x", ImagePrefix, position))
+}
+
+// Images returns the positions of the images in a directory, oldest first.
+func Images(dir string) (positions []int64, err error) {
+	names, err := os.ReadDir(dir)
+	for _, name := range names {
+		digits, isImage := strings.CutPrefix(name.Name(), ImagePrefix)
+		if position, err := strconv.ParseInt(digits, 16, 64); isImage && err == nil {
+			positions = append(positions, position)
+		}
+	}
+	slices.Sort(positions)
+	return positions, err
+}
+
+// WriteImage writes the image of a position, verifies it, and then gives it its name. After all records it calls sync,
+// which syncs the event log up to every record of the image, and returns the state.
+func WriteImage(dir string, position int64, records Records, sync func() (State, error)) (err error) {
+	draft := filepath.Join(dir, imageDraft)
+	file, err := os.OpenFile(draft, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(draft))
+		}
+	}()
+	sum := crc32.New(castagnoli)
+	out := io.MultiWriter(file, sum)
+	packed := s2.NewWriter(out, s2.WriterConcurrency(1))
+	err = records(func(key, value []byte) error {
+		head := binary.AppendUvarint(nil, uint64(len(key)))
+		_, err := packed.Write(binary.AppendUvarint(append(head, key...), uint64(len(value))))
+		if err == nil {
+			_, err = packed.Write(value)
+		}
+		return err
+	})
+	err = errors.Join(err, packed.Close())
+	var state State
+	if err == nil {
+		state, err = sync()
+	}
+	if err == nil {
+		_, err = out.Write(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(state.Log)), uint64(state.Time)))
+	}
+	if err == nil {
+		err = binary.Write(file, binary.LittleEndian, sum.Sum32())
+	}
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		_, err = verifyImage(draft)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(draft, ImagePath(dir, position)), syncPath(dir))
+}
+
+// RemoveImages removes the images whose positions match.
+func RemoveImages(dir string, match func(position int64) bool) error {
+	positions, err := Images(dir)
+	for _, position := range positions {
+		if match(position) {
+			err = errors.Join(err, os.Remove(ImagePath(dir, position)))
+		}
+	}
+	return err
+}
+
+// RemoveDraft removes the draft of an image that a killed process has left.
+func RemoveDraft(dir string) error {
+	if err := os.Remove(filepath.Join(dir, imageDraft)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// ReadImage verifies an image, and returns its state and its records.
+func ReadImage(dir string, position int64) (State, Records, error) {
+	path := ImagePath(dir, position)
+	state, err := verifyImage(path)
+	state.Position = position
+	return state, func(fn func(key, value []byte) error) error { return readImage(path, fn) }, err
+}
+
+// verifyImage verifies the checksum of an image, and returns its state without the position.
+func verifyImage(path string) (State, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return State{}, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return State{}, err
+	}
+	sum := crc32.New(castagnoli)
+	size := info.Size() - 4
+	b := make([]byte, imageTrailer)
+	if size < imageTrailer-4 {
+		return State{}, damage(filepath.Base(path), "it is cut off")
+	}
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, size)); err != nil {
+		return State{}, err
+	}
+	if _, err := file.ReadAt(b, size+4-imageTrailer); err != nil {
+		return State{}, err
+	}
+	if binary.LittleEndian.Uint32(b[16:]) != sum.Sum32() {
+		return State{}, damage(filepath.Base(path), "its checksum is wrong")
+	}
+	return State{Log: int64(binary.LittleEndian.Uint64(b)), Time: int64(binary.LittleEndian.Uint64(b[8:]))}, nil
+}
+
+// readImage calls fn with the records of a verified image.
+func readImage(path string, fn func(key, value []byte) error) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(s2.NewReader(io.NewSectionReader(file, 0, info.Size()-imageTrailer)), 64<<10)
+	var record [2][]byte // key and value
+	for {
+		for i := range record {
+			n, err := binary.ReadUvarint(in)
+			if err == io.EOF && i == 0 {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			record[i] = slices.Grow(record[i][:0], int(n))[:n]
+			if _, err := io.ReadFull(in, record[i]); err != nil {
+				return err
+			}
+		}
+		if err := fn(record[0], record[1]); err != nil {
+			return err
+		}
+	}
+}
+
+// createBuffer is the number of bytes that Create hands to Badger at once.
+const createBuffer = 1 << 20
+
+// Create creates a closed database with records in an empty directory.
+func Create(dir string, state State, records Records) error {
+	if err := create(badgerOptions(dir, slog.New(slog.DiscardHandler)), records); err != nil {
+		return err
+	}
+	inv := inventory{State: state, Closed: true}
+	return inv.update(dir)
+}
+
+func create(o badger.Options, records Records) (err error) {
+	db, err := openBadger(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	w := db.NewStreamWriter()
+	defer w.Cancel()
+	buf := z.NewBuffer(createBuffer, "image")
+	defer func() { _ = buf.Release() }()
+	if err := w.Prepare(); err != nil {
+		return err
+	}
+	err = records(func(key, value []byte) error {
+		badger.KVToBuffer(&pb.KV{Key: key, Value: value, Version: 1, StreamId: 1}, buf)
+		if buf.LenNoPadding() < createBuffer {
+			return nil
+		}
+		defer buf.Reset()
+		return w.Write(buf)
+	})
+	if err == nil {
+		err = w.Write(buf)
+	}
+	if err == nil {
+		err = w.Flush()
+	}
+	return err
+}

@@ -1,0 +1,236 @@
+package badgerstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// loadBoth loads the counters of a request. If both the key and the user are missing, it returns
+// ErrKeyNotFound, even if they were deleted between the two loads.
+func (s *Store) loadBoth(c *core.Consumption, key, user ref) error {
+	if err := s.load(c.Account, key, c.KeyID); err != nil {
+		return err
+	}
+	err := s.load(c.Account, user, "")
+	if err == core.ErrUserNotFound {
+		return firstOf(s.load(c.Account, key, c.KeyID), err)
+	}
+	return err
+}
+
+// lockIdle locks the shard and returns a counter of it, nil when it is not in memory. It first waits while the counter is busy.
+func (s *shard) lockIdle(of ref) *counter {
+	for {
+		s.mu.Lock()
+		c := s.peekLocked(of)
+		if c == nil || c.busy == nil {
+			return c
+		}
+		busy := c.busy
+		s.mu.Unlock()
+		<-busy
+	}
+}
+
+// load loads a counter into memory if its key or user exists. keyID is "" for a user. Concurrent
+// loads of one counter add it once: the others wait until it is no longer busy.
+func (s *Store) load(account string, of ref, keyID string) error {
+	sh := s.counters.shard(of)
+	if sh.lockIdle(of) != nil {
+		sh.mu.Unlock()
+		return nil
+	}
+	c := sh.addLocked(of, s.events.Written())
+	c.busy = make(chan struct{})
+	pending := sh.pending[of]
+	sh.mu.Unlock()
+	s.counters.misses.Add(1)
+
+	t, onPage, err := s.readExisting(account, of, keyID, pending)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	close(c.busy)
+	c.busy = nil
+	if err != nil {
+		sh.removeLocked(c)
+		return err
+	}
+	c.setStateLocked(t, onPage)
+	return nil
+}
+
+// readExisting reads a counter from the database. onPage is the position up to which its page has
+// applied the event log.
+func (s *Store) readExisting(account string, of ref, keyID string, pending pendingEvents) (t counterState, onPage int64, err error) {
+	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
+	err = s.inView(func(r view) error {
+		err := r.exists(account, of, keyID)
+		if err == nil {
+			t, onPage, err = s.readState(r, of, pending)
+		}
+		return err
+	})
+	t.cut(s.events.InHole)
+	return t, onPage, err
+}
+
+// exists returns an error when the key or user of a counter does not exist.
+func (r view) exists(account string, of ref, keyID string) error {
+	if of.kind == kindKey {
+		seq, err := r.number(keyIDPath(account, keyID))
+		if err == nil && seq != of.number {
+			return core.ErrKeyNotFound
+		}
+		return err
+	}
+	err := r.read(userPath(account, of.number), func([]byte) error { return nil })
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return core.ErrUserNotFound
+	}
+	return err
+}
+
+// readState reads a counter from its page, and applies the events that the page does not have. onPage
+// is the position of the last event on the page.
+func (s *Store) readState(r view, of ref, pending pendingEvents) (t counterState, onPage int64, err error) {
+	err = r.onPage(of.page(), func(p *page) error {
+		t, onPage, err = s.stateAt(p[of.cell()], of, pending.position)
+		return err
+	})
+	return t, onPage, err
+}
+
+// stateAt returns the state of a counter that has a record on its page, with the events after the record up to the one at
+// position. onPage is the position of the last event that the record includes.
+func (s *Store) stateAt(record []byte, of ref, position int64) (t counterState, onPage int64, err error) {
+	if t, err = decodeState(record); err != nil {
+		return counterState{}, 0, err
+	}
+	onPage = t.applied
+	return t, onPage, s.catchUp(&t, of, position)
+}
+
+// catchUp applies the events that a counter does not have yet, up to the event at position. Each
+// event has the position of the previous event.
+func (s *Store) catchUp(t *counterState, of ref, position int64) error {
+	type at struct {
+		position int64
+		event    event
+	}
+	var missing []at
+	for position > t.applied {
+		e, err := s.event(position)
+		if err != nil {
+			return err
+		}
+		missing = append(missing, at{position, e})
+		position = e.linkOf(of.kind).prev
+	}
+	for i := len(missing) - 1; i >= 0; i-- {
+		if err := t.replay(&missing[i].event, of.kind, missing[i].position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// peek returns copies of counters, the zero state for a zero ref. It adds no counter to the cache. Not all events in the copies
+// may be durable.
+func (s *Store) peek(refs []ref) ([]counterState, error) {
+	states := make([]counterState, len(refs))
+	pending := map[int]pendingEvents{} // of the counters that are not in memory, by index
+	for i, of := range refs {
+		if of.number == 0 {
+			continue
+		}
+		sh := s.counters.shard(of)
+		if c := sh.lockIdle(of); c != nil {
+			states[i] = c.clone()
+		} else {
+			pending[i] = sh.pending[of]
+		}
+		sh.mu.Unlock()
+	}
+	if len(pending) == 0 {
+		return states, nil
+	}
+	return states, s.viewCounters(func(r view) (err error) { // after pending: the pages have the events of every checkpoint since
+		for i, after := range pending {
+			if states[i], _, err = s.readState(r, refs[i], after); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// peekDurable is peek after all events in the copies are durable.
+func (s *Store) peekDurable(refs []ref) ([]counterState, error) {
+	states, err := s.peek(refs)
+	for i := range states {
+		if err == nil && !s.events.Safe(states[i].applied) {
+			err = s.events.Flush()
+		}
+	}
+	if err != nil {
+		return nil, fault(err)
+	}
+	return states, nil
+}
+
+// Counters implements [core.Store].
+func (s *Store) Counters(_ context.Context, ids []core.CounterID) ([]core.Counter, error) {
+	states, err := s.states(ids)
+	return countersOf(states), err
+}
+
+// countersOf returns the counters of states, nil without any.
+func countersOf(states []counterState) (list []core.Counter) {
+	for i := range states {
+		list = append(list, states[i].Counter)
+		list[i].LastUsedAt = list[i].LastUsedAt.UTC()
+	}
+	return list
+}
+
+// states returns counters, the zero state for each whose key or user does not exist. All their events are durable.
+func (s *Store) states(ids []core.CounterID) ([]counterState, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	refs, err := s.refsOf(ids)
+	if err != nil {
+		return nil, err
+	}
+	return s.peekDurable(refs)
+}
+
+// refsOf returns the refs of counters, the zero ref for each whose key or user does not exist.
+func (s *Store) refsOf(ids []core.CounterID) ([]ref, error) {
+	refs := make([]ref, len(ids))
+	err := s.readEntered(func(r view) (err error) {
+		for i := 0; err == nil && i < len(ids); i++ {
+			refs[i], err = r.refOf(ids[i])
+		}
+		return err
+	})
+	return refs, err
+}
+
+// refOf returns the ref of a counter, the zero ref if the key or user does not exist.
+func (r view) refOf(id core.CounterID) (ref, error) {
+	account, err := r.number(accountIDPath(id.Account))
+	if err != nil || account == 0 {
+		return ref{}, err
+	}
+	if id.KeyID == "" {
+		return ref{id.UserID, uint32(account), kindUser}, nil
+	}
+	seq, err := r.number(keyIDPath(id.Account, id.KeyID))
+	return ref{seq, uint32(account), kindKey}, err
+}

@@ -1,0 +1,189 @@
+package badgerstore
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// imagedKill is a store that was killed, with one image. The image has pages of requests after its position.
+type imagedKill struct {
+	dir     string
+	segment string // the path of the last segment
+	base    int64  // its first position
+	first   int64  // the position of the first request
+	hurt    int64  // that of a request of the key a, between the position of the image and the end of its records
+	counted map[string]int64
+}
+
+// newImagedKill makes segments until there are n, and removes all but the last with removed.
+func newImagedKill(t *testing.T, n int, removed bool) imagedKill {
+	t.Helper()
+	s := openAlone(t, t.TempDir(), damagedOptions)
+	known(t, s, "a", "b", "c")
+	k := imagedKill{counted: map[string]int64{}, first: s.events.Written()}
+	count := func(keys ...string) {
+		for _, key := range keys {
+			consume(t, s, request(key, int64(key[0]-'a'+1), endless, noon))
+			k.counted[key]++
+		}
+	}
+	for count("a", "b"); len(s.events.Segments()) < n; {
+		count("a", "b")
+	}
+	writeCheckpoint(t, s)
+	count("a", "c")
+	k.hurt = s.events.Written()
+	count("a", "a", "a")
+	mustImage(t, s)
+	count("b", "a", "b", "a")
+	segments := s.events.Segments()
+	if k.base = segments[len(segments)-1].Base; removed {
+		if err := s.events.Remove(k.base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.kill(t, s)
+	return k
+}
+
+// kill copies the files of a store as a kill leaves them.
+func (k *imagedKill) kill(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.syncAll(); err != nil {
+		t.Fatal(err)
+	}
+	k.dir = killedCopy(t, s.dir)
+	files := segmentFiles(t, k.dir)
+	k.segment = files[len(files)-1]
+}
+
+// damage changes a byte of the record at a position of the last segment.
+func (k *imagedKill) damage(t *testing.T, position int64) {
+	t.Helper()
+	changeByte(t, k.segment, position-k.base+segmentData+30)
+}
+
+// wantOpen fails unless the repaired store is whole and counts requests. Each key has used at most what it has counted, and the key
+// b at least what the image has.
+func (k *imagedKill) wantOpen(t *testing.T, least int64) {
+	t.Helper()
+	if got := checkDamages(t, k.dir); len(got) > 0 {
+		t.Errorf("check after the repair: %q", got)
+	}
+	s := openAlone(t, k.dir, damagedOptions)
+	for key, most := range k.counted {
+		used := counterOf(t, s, ofKey(key)).Requests[core.Month]
+		if used > most || key == "b" && used < least {
+			t.Errorf("%s: got %d used, want at most %d, and of b at least %d", key, used, most, least)
+		}
+		consume(t, s, request(key, int64(key[0]-'a'+1), endless, noon))
+		if again := counterOf(t, s, ofKey(key)).Requests[core.Month]; again != used+1 {
+			t.Errorf("%s: got %d used after another request, want %d", key, again, used+1)
+		}
+	}
+}
+
+// TestRepairKeepsLastImage: the event log is damaged within what the only image has, and its first segments were removed.
+// A repair goes back to the image. A failure means that it goes back to nothing, and removes the image.
+func TestRepairKeepsLastImage(t *testing.T) {
+	k := newImagedKill(t, 3, true)
+	k.damage(t, k.hurt)
+	if _, err := Repair(k.dir, consent); err != nil {
+		t.Fatal(err)
+	}
+	k.wantOpen(t, k.counted["b"]-2)
+}
+
+// TestRepairBehindAllSegments: the only segment that is left begins behind what the image has. The repaired event log begins at the
+// end of what the image has.
+func TestRepairBehindAllSegments(t *testing.T) {
+	s := openAlone(t, t.TempDir(), damagedOptions)
+	k := imagedKill{counted: map[string]int64{}}
+	known(t, s, "a", "b")
+	consume(t, s, request("b", 2, endless, noon))
+	writeCheckpoint(t, s)
+	mustImage(t, s)
+	for k.counted["b"] = 1; len(s.events.Segments()) < 3; k.counted["a"]++ {
+		consume(t, s, request("a", 1, endless, noon))
+	}
+	k.kill(t, s)
+	remove(t, segmentFiles(t, k.dir)[:1])
+	if _, err := Repair(k.dir, consent); err != nil {
+		t.Fatal(err)
+	}
+	k.wantOpen(t, 1)
+}
+
+// failingRepair repairs a store while each write to a file that is set aside fails, or ends the process.
+func (k *imagedKill) failingRepair(t *testing.T, killed bool) (plan []string, err error) {
+	t.Helper()
+	defer func(fs eventlog.FS) { eventlog.OS = fs }(eventlog.OS)
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.New("killed")
+		}
+	}()
+	eventlog.OS = &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+		if op.kind != "write" || !strings.HasSuffix(op.path, "spare") {
+			return nil
+		}
+		if killed {
+			panic("killed")
+		}
+		return syscall.ENOSPC
+	}}
+	_, err = Repair(k.dir, func(lines []string) bool {
+		plan = lines
+		return true
+	})
+	return plan, err
+}
+
+// TestRepairWithoutRoom: a repair that has no room for the bytes that it changes changes no segment.
+func TestRepairWithoutRoom(t *testing.T) {
+	k := newImagedKill(t, 1, false)
+	k.damage(t, k.hurt)
+	before := segmentContents(t, k.dir)[filepath.Base(k.segment)]
+	if _, err := k.failingRepair(t, false); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Repair: got error %v, want %v", err, syscall.ENOSPC)
+	}
+	if after := segmentContents(t, k.dir)[filepath.Base(k.segment)]; after != before {
+		t.Errorf("the segment was changed: it has %d of %d bytes", len(after), len(before))
+	}
+}
+
+// TestRepairInterrupted: a repair that was killed is planned again as before, and the store opens only after it. A failure
+// means that the second plan trusts the database that the first one has made, which lacks what the first one gave up.
+func TestRepairInterrupted(t *testing.T) {
+	k := newImagedKill(t, 1, false)
+	k.damage(t, k.first)
+	k.damage(t, k.hurt)
+	first, err := k.failingRepair(t, true)
+	if err == nil {
+		t.Fatal("the repair was not killed")
+	}
+	if _, err := open(copyOf(t, k.dir), damagedOptions); !errors.Is(err, eventlog.ErrDamaged) {
+		t.Errorf("open: got error %v, want %v", err, eventlog.ErrDamaged)
+	}
+	fs := eventlog.OS
+	eventlog.OS = &hookedFS{FS: fs, before: func(fsOp) error { return syscall.EIO }}
+	_, err = Repair(k.dir, consent)
+	if eventlog.OS = fs; !errors.Is(err, syscall.EIO) || repairing(k.dir) == nil {
+		t.Errorf("Repair: got error %v, want %v and the repair still unfinished: %v", err, syscall.EIO, repairing(k.dir))
+	}
+	var second []string
+	if _, err := Repair(k.dir, func(lines []string) bool { second = lines; return true }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(first, second) {
+		t.Errorf("the plan: got %q, and after the kill %q", first, second)
+	}
+	k.wantOpen(t, 0)
+}
