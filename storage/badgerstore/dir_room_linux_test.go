@@ -65,27 +65,49 @@ func onTmpfs(t *testing.T, size int) (dir string) {
 	return filepath.Join(disk, "store")
 }
 
-// fillDisk fills the disk of a store with another file, until at most some bytes are free. empty deletes that file.
+// fillDisk fills the disk of a store with another file, until at most some bytes are free, and takes what the store frees
+// afterwards. empty deletes that file.
 func fillDisk(t *testing.T, dir string, left uint64) (empty func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(filepath.Dir(dir), "others"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		free, _, err := diskspace.Space(filepath.Dir(dir))
-		if err == nil && free > left {
-			_, err = f.Write(make([]byte, min(1<<20, free-left)))
-		}
-		if errors.Is(err, syscall.ENOSPC) || err == nil && free <= left {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
+	fill := func() error {
+		for {
+			free, _, err := diskspace.Space(filepath.Dir(dir))
+			if err == nil && free > left {
+				_, err = f.Write(make([]byte, min(1<<20, free-left)))
+			}
+			if errors.Is(err, syscall.ENOSPC) || err == nil && free <= left {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
+	if err := fill(); err != nil {
+		t.Fatal(err)
+	}
+	stop, filled := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				filled <- nil
+				return
+			case <-time.After(time.Millisecond):
+				if err := fill(); err != nil {
+					filled <- err
+					return
+				}
+			}
+		}
+	}()
 	return func() {
-		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+		close(stop)
+		if err := errors.Join(<-filled, f.Close(), os.Remove(f.Name())); err != nil {
 			t.Error(err)
 		}
 	}
