@@ -20,7 +20,7 @@ func validate(c *call) error {
 		return err
 	}
 	if q.IP == "" {
-		q.IP = c.config.ClientIP(c.r)
+		q.CallerIP = c.config.ClientIP(c.r)
 	}
 	if err := q.Check(); err != nil {
 		return err
@@ -69,9 +69,17 @@ func readRequest(m *members) service.Request {
 	case requests != nil:
 		q.Cost = *requests
 	}
+	q.Scopes, q.Features = m.texts("scopes"), m.texts("features")
 	q.RequestID = m.requestID()
 	m.Ignore("context") // published clients send it
 	return q
+}
+
+// texts returns a list of texts, nil if it is missing or null.
+func (m *members) texts(name string) []string {
+	v, _ := m.Member(name, core.TypeTexts, true)
+	list, _ := v.([]string)
+	return list
 }
 
 // requestID returns the member request_id, "" if it is missing or null. An empty id is an error, because its

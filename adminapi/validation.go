@@ -42,6 +42,8 @@ func appendValidation(b []byte, d *service.Decision) []byte {
 	if d.HasUsage() {
 		b = append(b, `,"details":`...)
 		b = appendUsage(b, d)
+	} else if e := d.Refusal(); e.Field != "" {
+		b = append(appendText(append(b, `,"details":{"field":`...), e.Field), '}')
 	}
 	return append(b, '}')
 }

@@ -40,12 +40,13 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			"keep_key":       flag(&g.KeepKey),
 			"cost":           args(g.unmarshalCost),
 			"request_id":     args(g.unmarshalRequestID),
+			"require":        args(g.unmarshalRequire),
 			"on_store_error": text(&g.OnStoreError),
 			"observe":        flag(&g.Observe),
 			"errors":         flag(&g.Errors),
 			"headers":        text(&g.Headers),
 		},
-		repeatable: map[string]bool{"key": true, "cost": true},
+		repeatable: map[string]bool{"key": true, "cost": true, "require": true},
 		check:      g.check,
 	}.block(d, "the directive "+appName)
 }
@@ -78,6 +79,21 @@ func (g *Gateway) unmarshalCost(_ string, args []string) error {
 	default:
 		g.Costs[meter] = cost
 	}
+	return nil
+}
+
+// unmarshalRequire parses "require scope <name>..." and "require feature <name>...".
+func (g *Gateway) unmarshalRequire(_ string, args []string) error {
+	list := &g.RequireScopes
+	switch {
+	case len(args) < 2:
+		return fmt.Errorf("require: want scope or feature, and names: require scope write")
+	case args[0] == "feature":
+		list = &g.RequireFeatures
+	case args[0] != "scope":
+		return fmt.Errorf("require: want scope or feature, got %q", args[0])
+	}
+	*list = append(*list, args[1:]...)
 	return nil
 }
 

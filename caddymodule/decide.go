@@ -90,7 +90,8 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 // coreRequest returns the request to decide on. If the cost or the request id is invalid it
 // returns the error, and a request with cost 0, so that decide can report a bad key first.
 func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (service.Request, error) {
-	q := service.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
+	q := service.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method, Path: r.URL.EscapedPath(),
+		Scopes: g.RequireScopes, Features: g.RequireFeatures}
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	var cost int64
 	var costs []core.MeterCost

@@ -44,7 +44,7 @@ const (
 //   - 400 to an invalid cost or request id
 //   - 401 without a key, or with a malformed, unknown or expired key
 //   - 425 to early data of TLS 1.3, which anyone can send again
-//   - 403 if the key or its user is disabled
+//   - 403 if the key or its user is disabled, or if the key or its plan does not allow the request
 //   - 429 over the quota or the rate of the plan, with `Retry-After` unless the limit never resets
 //   - 503 while the store is unavailable, see OnStoreError
 //
@@ -89,6 +89,13 @@ type Gateway struct {
 	// the ids can reuse one to avoid being counted, so the upstream must answer a repeated id from a
 	// cache. Default: no request ids.
 	RequestID *RequestIDSource `json:"request_id,omitempty"`
+
+	// The scopes that a key with `scopes` must have, otherwise the answer is 403. A key without
+	// `scopes` may do everything. Default: none.
+	RequireScopes []string `json:"require_scopes,omitempty"`
+
+	// The features that the plan in force must have, otherwise the answer is 403. Default: none.
+	RequireFeatures []string `json:"require_features,omitempty"`
 
 	// What to do while the store is unavailable: `deny` answers 503, `allow` forwards requests
 	// without counting. Default: `deny`.
@@ -183,6 +190,9 @@ func (g *Gateway) check() error {
 	}
 	if _, ok := headerFamilies[g.Headers]; !ok {
 		return fmt.Errorf("headers: want all or x-ratelimit or ietf or none, got %q", g.Headers)
+	}
+	if err := core.CheckNeed(g.RequireScopes, g.RequireFeatures); err != nil {
+		return fmt.Errorf("require: %w", err)
 	}
 	if !utf8.ValidString(g.Account) {
 		return errors.New("account: the name is not valid UTF-8")

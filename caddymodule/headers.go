@@ -124,7 +124,7 @@ func (v *requestState) refusal() (int, *core.Error) {
 			return http.StatusBadRequest, e
 		}
 		return http.StatusInternalServerError, errInternal
-	case string(service.Disabled):
+	case string(service.Disabled), string(service.Restricted):
 		return http.StatusForbidden, v.decision.Refusal()
 	case string(service.Denied), string(service.OverRate):
 		return http.StatusTooManyRequests, v.decision.Refusal()

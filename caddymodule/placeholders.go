@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,6 +57,8 @@ func (v *requestState) placeholder(name string) (any, bool) {
 		return textIf(d.Key != nil, func() string { return d.Key.Name })
 	case "repeated":
 		return textIf(d.HasUsage(), func() string { return strconv.FormatBool(d.Repeated) })
+	case "scopes": // of the key, with spaces between them
+		return textIf(d.Key != nil && d.Key.Restrictions != nil, func() string { return strings.Join(d.Key.Restrictions.Scopes, " ") })
 	case "plan_id":
 		return textIf(d.HasUsage(), func() string { return d.Plan.ID })
 	case "plan_name":
@@ -68,6 +71,9 @@ func (v *requestState) placeholder(name string) (any, bool) {
 		return textIf(limited, func() string { return strconv.FormatInt(d.Remaining(), 10) })
 	case "reset": // the end of the window
 		return textIf(d.HasUsage() && d.Usage.Window.Ends(), func() string { return d.Usage.Window.End.UTC().Format(time.RFC3339) })
+	}
+	if feature, ok := strings.CutPrefix(name, "feature."); ok { // of the plan
+		return textIf(d.Plan != nil && slices.Contains(d.Plan.Features, feature), func() string { return "true" })
 	}
 	return nil, false
 }

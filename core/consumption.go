@@ -42,7 +42,7 @@ type Consumption struct {
 	// "" for none. Two requests of one key with the same id are the same request.
 	RequestID string
 
-	// Refused is the reason to deny the request without a check of limits and rate: ReasonDisabled or ReasonExpired. It is ""
+	// Refused is the reason to deny the request without a check of limits and rate: ReasonDisabled, ReasonExpired or ReasonRestricted. It is ""
 	// for any other request. The store then only records the denial.
 	Refused Reason
 

@@ -14,6 +14,7 @@ const (
 	CodeInvalidAPIKey     Code = "INVALID_API_KEY"
 	CodeAPIKeyNotFound    Code = "API_KEY_NOT_FOUND"
 	CodeAPIKeyDisabled    Code = "API_KEY_DISABLED"
+	CodeKeyRestricted     Code = "KEY_RESTRICTED"
 	CodeInvalidRequest    Code = "INVALID_REQUEST"
 	CodeValidation        Code = "VALIDATION_ERROR"
 	CodeDuplicateEmail    Code = "DUPLICATE_EMAIL"

@@ -23,18 +23,20 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonQuota    Reason = "quota"    // a limit has no room
-	ReasonRate     Reason = "rate"     // the bucket has no token
-	ReasonDisabled Reason = "disabled" // the key is inactive or its user disabled
-	ReasonExpired  Reason = "expired"  // the key has expired
+	ReasonQuota      Reason = "quota"      // a limit has no room
+	ReasonRate       Reason = "rate"       // the bucket has no token
+	ReasonDisabled   Reason = "disabled"   // the key is inactive or its user disabled
+	ReasonExpired    Reason = "expired"    // the key has expired
+	ReasonRestricted Reason = "restricted" // the key or its plan does not allow such a request
 
 	ReasonUnknown   Reason = "unknown"   // no key of the account has the value; never in a history
 	ReasonMalformed Reason = "malformed" // the value does not have the form of a key; never in a history
 )
 
-// Reasons returns the reasons of denials in a history. Stores keep the index of a reason in this list, so append new reasons only. Redis keeps the index
-// + 1, and 5 for an adjustment (markAdjustment in storage/redisstore): a fifth reason needs another number there.
-func Reasons() []Reason { return []Reason{ReasonQuota, ReasonRate, ReasonDisabled, ReasonExpired} }
+// Reasons returns the reasons of denials in a history. Stores keep the index of a reason in this list, so append new reasons only.
+func Reasons() []Reason {
+	return []Reason{ReasonQuota, ReasonRate, ReasonDisabled, ReasonExpired, ReasonRestricted}
+}
 
 // Entry is one request in the history, allowed or denied. It never holds a secret.
 type Entry struct {

@@ -21,20 +21,21 @@ const (
 
 // Key is a key of a user. Its value, the secret, is not stored.
 type Key struct {
-	AccountID string          `json:"account_id"`
-	ID        string          `json:"id"`  // key_…
-	Seq       int64           `json:"seq"` // from 1, in the order of creation within the account
-	Name      string          `json:"name"`
-	UserID    int64           `json:"user_id"`
-	PlanID    string          `json:"plan_id,omitempty"` // "": the plan of the user
-	Status    KeyStatus       `json:"status"`
-	Digest    secrets.Digest  `json:"digest"`
-	Hint      string          `json:"hint"`               // lk_user_…wxyz
-	Previous  []GraceValue    `json:"previous,omitempty"` // values before the last regeneration that still work
-	ExpiresAt *time.Time      `json:"expires_at,omitempty"`
-	Metadata  json.RawMessage `json:"metadata,omitempty"` // an object, nil for none
-	CreatedAt time.Time       `json:"created_at"`
-	UpdatedAt time.Time       `json:"updated_at"`
+	AccountID    string          `json:"account_id"`
+	ID           string          `json:"id"`  // key_…
+	Seq          int64           `json:"seq"` // from 1, in the order of creation within the account
+	Name         string          `json:"name"`
+	UserID       int64           `json:"user_id"`
+	PlanID       string          `json:"plan_id,omitempty"` // "": the plan of the user
+	Status       KeyStatus       `json:"status"`
+	Digest       secrets.Digest  `json:"digest"`
+	Hint         string          `json:"hint"`               // lk_user_…wxyz
+	Previous     []GraceValue    `json:"previous,omitempty"` // values before the last regeneration that still work
+	ExpiresAt    *time.Time      `json:"expires_at,omitempty"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`     // an object, nil for none
+	Restrictions *Restrictions   `json:"restrictions,omitempty"` // nil for none
+	CreatedAt    time.Time       `json:"created_at"`
+	UpdatedAt    time.Time       `json:"updated_at"`
 }
 
 // GraceValue is an earlier value of a key that works until a time.
@@ -101,13 +102,16 @@ func (k *Key) DropExpiredValues(now time.Time) {
 // KeyPatch holds the members of a key to set. A nil pointer and an unset [Optional] leave the
 // member alone; on creation they leave it empty.
 type KeyPatch struct {
-	Name      *string
-	UserID    *int64
-	PlanID    Optional[string]
-	Status    *string // active or inactive
-	ExpiresAt Optional[time.Time]
-	Metadata  Optional[json.RawMessage]
-	Secret    *string // must be a present value of the key: callers cannot choose values
+	Name             *string
+	UserID           *int64
+	PlanID           Optional[string]
+	Status           *string // active or inactive
+	ExpiresAt        Optional[time.Time]
+	Metadata         Optional[json.RawMessage]
+	Scopes           Optional[[]string]
+	AllowedEndpoints Optional[[]string]
+	AllowedIPs       Optional[[]string]
+	Secret           *string // must be a present value of the key: callers cannot choose values
 
 	// Digest is the SHA-256 of the value of the key, in place of a new value. A key that gets another digest loses its
 	// earlier values at once. Only a transaction takes a digest, and only a digest
@@ -129,8 +133,12 @@ var KeyMembers = Members[Key, KeyPatch]{
 		nullable("expires_at", TypeTime, func(p *KeyPatch) *Optional[time.Time] { return &p.ExpiresAt }, func(k *Key) *time.Time { return k.ExpiresAt },
 			unchecked(func(k *Key, v *time.Time) { k.ExpiresAt = v })),
 		metadataMember(func(p *KeyPatch) *Optional[json.RawMessage] { return &p.Metadata }, func(k *Key) *json.RawMessage { return &k.Metadata }),
+		restriction("scopes", func(p *KeyPatch) *Optional[[]string] { return &p.Scopes }, func(r *Restrictions) *[]string { return &r.Scopes }),
+		restriction("allowed_endpoints", func(p *KeyPatch) *Optional[[]string] { return &p.AllowedEndpoints }, func(r *Restrictions) *[]string { return &r.Endpoints }),
+		restriction("allowed_ips", func(p *KeyPatch) *Optional[[]string] { return &p.AllowedIPs }, func(r *Restrictions) *[]string { return &r.IPs }),
 	},
 	fresh: func() *Key { return new(Key) },
+	rule:  (*Key).checkRestrictions,
 }
 
 // Check returns the error of the members that an account does not affect, for a new key.

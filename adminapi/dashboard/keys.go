@@ -193,6 +193,9 @@ var keyFields = []field{
 	{Name: "status", Label: "Status", Type: "radio", Options: []option{
 		{"active", "Active", ""}, {"inactive", "Disabled", "Every request with it is refused."}}},
 	{Name: "expires_at", Label: "Expires at", Type: "datetime-local", Hint: "In UTC. Empty for never."},
+	{Name: "scopes", Label: "Scopes", Type: "textarea", Hint: "What it may do, one name on each line, such as read. Empty for everything."},
+	{Name: "allowed_endpoints", Label: "Allowed endpoints", Type: "textarea", Hint: "One on each line, such as GET /v1/items*. Empty for every endpoint."},
+	{Name: "allowed_ips", Label: "Allowed addresses", Type: "textarea", Hint: "One address or block on each line, such as 192.0.2.0/24. Empty for every address."},
 	metadataField,
 }
 

@@ -89,7 +89,7 @@ func newCachedKey(k *core.Key, err error) (*cachedKey, error) {
 		return nil, err
 	}
 	h := &cachedKey{Key: *k}
-	h.Metadata = nil
+	h.Metadata, h.Restrictions = nil, k.Restrictions.Compiled()
 	h.AccountID, h.PlanID, h.Status = core.Intern(h.AccountID), core.Intern(h.PlanID), core.Intern(h.Status)
 	shareMemory(&h.ID, &h.Name, &h.Hint)
 	return h, nil
@@ -112,7 +112,7 @@ func newCachedPlan(pl *core.Plan, err error) (*core.Plan, error) {
 		return nil, err
 	}
 	h := *pl
-	h.Description, h.Features, h.Limits = nil, nil, slices.Clone(pl.Limits)
+	h.Description, h.Limits = nil, slices.Clone(pl.Limits)
 	for i := range h.Limits {
 		h.Limits[i].Meter = core.Intern(h.Limits[i].Meter) // then [core.Counter] compares pointers
 	}

@@ -65,7 +65,7 @@ func TestAccountHistory(t *testing.T) {
 			c := core.Consumption{Account: a.ID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: true, Terms: plan.Terms(), Cost: 1, Retention: time.Hour,
 				Entry: core.Entry{At: when, KeyID: k.ID, UserID: k.UserID, Cost: 1, Method: "GET", Endpoint: fmt.Sprintf("/%d/%d", serial%3, serial)}}
 			if serial%4 == 0 {
-				c.Refused = core.Reasons()[1+serial/4%3]
+				c.Refused = core.Reasons()[1+serial/4%4]
 			}
 			v, err := store.Consume(ctx, &c)
 			if err != nil {

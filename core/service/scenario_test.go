@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,6 +183,9 @@ func (s *scenario) plan(ctx context.Context, args []string, opts map[string]stri
 		}
 		p.Rate = core.Some(r)
 	}
+	if v, ok := opts["features"]; ok {
+		p.Features = core.Some(strings.Split(v, ","))
+	}
 	if v, ok := opts["active"]; ok {
 		p.Active = new(v == "true")
 	}
@@ -245,6 +249,14 @@ func (s *scenario) key(ctx context.Context, name string, opts map[string]string)
 	if v, ok := opts["expires"]; ok {
 		p.ExpiresAt = core.Some(at(v))
 	}
+	for option, list := range map[string]*core.Optional[[]string]{"scopes": &p.Scopes, "endpoints": &p.AllowedEndpoints, "ips": &p.AllowedIPs} {
+		switch v, ok := opts[option]; {
+		case ok && v == "none":
+			*list = core.Null[[]string]()
+		case ok:
+			*list = core.Some(strings.Split(strings.ReplaceAll(v, "_", " "), ","))
+		}
+	}
 	if id, ok := s.keys[name]; ok {
 		_, err := s.service.UpdateKey(ctx, s.account, id, p)
 		return err
@@ -292,6 +304,13 @@ func (s *scenario) validate(ctx context.Context, name string, opts map[string]st
 			r.Costs = append(r.Costs, core.MeterCost{Meter: meter, Cost: cost})
 		}
 	}
+	r.IP, r.Endpoint, r.Method = opts["ip"], cmp.Or(opts["endpoint"], r.Endpoint), cmp.Or(opts["method"], r.Method)
+	if v, ok := opts["scopes"]; ok {
+		r.Scopes = strings.Split(v, ",")
+	}
+	if v, ok := opts["features"]; ok {
+		r.Features = strings.Split(v, ",")
+	}
 	account := s.account
 	if v, ok := opts["account"]; ok {
 		account = v
@@ -301,6 +320,9 @@ func (s *scenario) validate(ctx context.Context, name string, opts map[string]st
 		return "", err
 	}
 	out := string(d.Outcome)
+	if d.Outcome == service.Restricted {
+		out += " by " + d.Refusal().Field
+	}
 	if d.RetryAfter > 0 {
 		out += fmt.Sprintf(" retry in %v", d.RetryAfter)
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,13 @@ type Request struct {
 	Endpoint string // the path, for the history
 	Method   string // the HTTP method, for the history
 	IP       string // the address of the user, for the history; "" if unknown
-	Cost     int64  // 0…MaxCost; 0 checks the quota without using it
+	CallerIP string // for the history if the address of the user is unknown; "" if unknown
+	Path     string // the path as the upstream gets it, with its escapes, for the restrictions of the key; "": Endpoint
+
+	// Scopes and Features are what the request needs of its key and of its plan. Check bounds them.
+	Scopes, Features []string
+
+	Cost int64 // 0…MaxCost; 0 checks the quota without using it
 
 	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. A meter that no plan of
 	// the account names costs nothing. The store may keep the list: do not change it.
@@ -50,6 +57,9 @@ func (r *Request) Check() error {
 		return core.BadRequest("ip_address", "IP address must be at most 128 bytes long")
 	}
 	if err := core.CheckCost(r.Cost); err != nil {
+		return err
+	}
+	if err := core.CheckNeed(r.Scopes, r.Features); err != nil {
 		return err
 	}
 	if err := core.CheckCosts(r.Costs); err != nil || r.RequestID == "" {
@@ -101,13 +111,14 @@ type Outcome string
 
 // The outcomes, in the order in which they are checked.
 const (
-	Malformed Outcome = "malformed" // the secret does not have the form of a key
-	Unknown   Outcome = "unknown"   // no key of the account has the secret
-	Expired   Outcome = "expired"   // the key has expired
-	Disabled  Outcome = "disabled"  // the key is inactive or its user disabled
-	Denied    Outcome = "denied"    // the request does not fit into the quota
-	OverRate  Outcome = "rate"      // the request is over the rate of the plan
-	Allowed   Outcome = "allowed"   // the request was counted
+	Malformed  Outcome = "malformed"  // the secret does not have the form of a key
+	Unknown    Outcome = "unknown"    // no key of the account has the secret
+	Expired    Outcome = "expired"    // the key has expired
+	Disabled   Outcome = "disabled"   // the key is inactive or its user disabled
+	Restricted Outcome = "restricted" // the key or its plan does not allow such a request
+	Denied     Outcome = "denied"     // the request does not fit into the quota
+	OverRate   Outcome = "rate"       // the request is over the rate of the plan
+	Allowed    Outcome = "allowed"    // the request was counted
 )
 
 // Decision says whether a request is allowed and how much of the quota is left.
@@ -117,8 +128,8 @@ type Decision struct {
 	At      time.Time // the time of the decision, by the clock of the service
 
 	// Key and User are nil if the key was malformed or unknown. Plan is nil unless the quota was
-	// read. They are shared: do not change them. They lack metadata, email, external id,
-	// description and features.
+	// read. They are shared: do not change them. They lack metadata, email, external id
+	// and description, and the restrictions of the key are compiled.
 	Key  *core.Key
 	User *core.User
 	Plan *core.Plan
@@ -130,8 +141,10 @@ type Decision struct {
 	Limits []core.LimitUsage
 
 	// Repeated says that the request was counted before, with the same id. Plan, Limit, Usage and Limits are then
-	// from the first decision, and Plan has only its id, name, limits and period.
+	// from the first decision, and Plan has only its id, name, limits, period and features.
 	Repeated bool
+
+	restriction *core.Error // with the outcome Restricted
 
 	// RetryAfter is the time until the rate allows a request, with the outcome OverRate.
 	RetryAfter time.Duration
@@ -147,7 +160,12 @@ func (d *Decision) HasUsage() bool { return d.Plan != nil }
 func (d *Decision) Remaining() int64 { return d.Limit.Remaining(d.Usage.Used) }
 
 // Refusal returns the reason to show to the caller, nil if the request is allowed.
-func (d *Decision) Refusal() *core.Error { return refusals[d.Outcome] }
+func (d *Decision) Refusal() *core.Error {
+	if d.Outcome == Restricted {
+		return d.restriction
+	}
+	return refusals[d.Outcome]
+}
 
 var refusals = map[Outcome]*core.Error{
 	Malformed: {Code: core.CodeInvalidAPIKey, Reason: core.ReasonMalformed, Message: "Invalid API key"},
@@ -214,7 +232,7 @@ func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) er
 	return nil
 }
 
-// recordRefusal records a request of a key that is disabled or has expired. The decision does not depend on the
+// recordRefusal records a request that is refused without a look at its quota. The decision does not depend on the
 // record, so errors of the store are ignored.
 func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, reason core.Reason) {
 	c := s.newConsumption(d, k, r)
@@ -238,7 +256,7 @@ func (d *pendingDecision) fill(e *core.Entry, r *Request) {
 	e.At, e.KeyID, e.UserID, e.Cost = d.At.UTC().Truncate(historyGranularity), d.Key.ID, d.Key.UserID, r.Cost
 	e.Endpoint = secrets.Sanitize(r.mask(r.Endpoint), core.MaxEntryEndpoint)
 	e.Method = secrets.Sanitize(r.mask(r.Method), core.MaxEntryMethod)
-	e.IP = secrets.Sanitize(r.mask(r.IP), core.MaxEntryAddress)
+	e.IP = secrets.Sanitize(r.mask(cmp.Or(r.IP, r.CallerIP)), core.MaxEntryAddress)
 }
 
 // mask returns a text without copies of the key of the request. An imported key may have any form; [secrets.MaskSecrets] masks a key
@@ -318,6 +336,13 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	if err != nil {
 		return err
 	}
+	if k.Restrictions != nil || r.Features != nil {
+		if d.restriction = r.restriction(&k.Key, pl); d.restriction != nil {
+			d.Outcome = Restricted
+			s.recordRefusal(d, k, r, core.ReasonRestricted)
+			return nil
+		}
+	}
 	costs, err := s.charged(ctx, pl, r.Costs)
 	if err != nil {
 		return err
@@ -337,6 +362,12 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	}
 	d.setResult(pl, &v)
 	return nil
+}
+
+// restriction returns why a key or its plan does not allow the request, nil if both do.
+func (r *Request) restriction(k *core.Key, pl *core.Plan) *core.Error {
+	need := core.Need{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), IP: r.IP, Scopes: r.Scopes, Features: r.Features}
+	return k.Restrictions.Refusal(&need, pl.Features)
 }
 
 // planInForce returns the plan that limits the key, and whether it is the plan of the user.
@@ -368,7 +399,7 @@ func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
 	}
 	if first := v.FirstTerms; first != nil {
 		d.Repeated = true
-		d.Plan = &core.Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
+		d.Plan = &core.Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further, Features: pl.Features}
 	}
 	d.Limit = d.Plan.LimitAt(v.Deciding)
 	if d.Limits = v.Limits; len(d.Limits) > 0 && d.Plan.Limit == core.Unlimited {

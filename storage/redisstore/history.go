@@ -77,11 +77,11 @@ func decodeHistory(r rueidis.RedisResult) ([]core.Entry, int, error) {
 	return entries, int(number(all[0])), nil
 }
 
-// The first byte of an entry: 0 for allowed, 1 + the index in [core.Reasons] for denied, 5 for an adjustment; plus markLate if an older entry of
+// The first byte of an entry: 0 for allowed, 1 + the index in [core.Reasons] for denied, 63 for an adjustment; plus markLate if an older entry of
 // the history is later. See shared.lua.
 const (
 	markAllowed    byte = 0
-	markAdjustment byte = 5
+	markAdjustment byte = 63
 	markLate       byte = 64
 )
 

@@ -42,7 +42,7 @@ func (m *machine) importHistory(t *rapid.T) {
 		x := entry(k, m.serial)
 		x.At, x.Cost = m.someNow(), int64(m.serial%7)
 		if m.serial%3 == 0 {
-			x.Denied, x.Reason = true, core.Reasons()[m.serial%4]
+			x.Denied, x.Reason = true, core.Reasons()[m.serial%5]
 		}
 		if unsteady {
 			x.At, m.steppedBack = x.At.Add(-time.Duration(m.serial%5)*time.Minute), true

@@ -42,7 +42,7 @@ func drawMember[R, P any](m *machine, t *rapid.T, member *core.Member[R, P]) any
 		}
 		return oneOf(t, member.Name, texts...)
 	case core.TypeTexts:
-		return oneOf(t, member.Name, []string{}, []string{"a"}, []string{"b", ""})
+		return oneOf(t, member.Name, []string{}, []string{"a"}, []string{"b", ""}, []string{"GET /v1/a*", "*"}, []string{"192.0.2.7", "2001:db8::/32"})
 	case core.TypeFlag:
 		return rapid.Bool().Draw(t, member.Name)
 	case core.TypeWhole:

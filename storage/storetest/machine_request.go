@@ -74,7 +74,7 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 // refused makes a request with a key that is disabled or has expired.
 func (m *machine) refused(t *rapid.T) {
 	c := m.requestOf(m.aKey(t))
-	c.Refused = rapid.SampledFrom([]core.Reason{core.ReasonDisabled, core.ReasonExpired}).Draw(t, "reason")
+	c.Refused = rapid.SampledFrom(core.Reasons()[2:]).Draw(t, "reason")
 	m.request(t, cost(c, rapid.Int64Range(0, 1).Draw(t, "cost")))
 }
 

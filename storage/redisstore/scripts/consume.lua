@@ -26,7 +26,7 @@
 local flags, period, limit, cost, opened, day, cap, ncosts, nlimits, starts = struct.unpack('>I1I1I7I4I5I3I4I1I1', ARGV[1])
 local rest = starts + 5 * (PERIODS - 1)
 -- An adjustment is always allowed, costs nothing and changes the deciding counter only.
-local ADJUSTMENT = 5
+local ADJUSTMENT = 63
 local shared, waits, rated = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
 local entry = ARGV[3]
 local mark, sec, nsec, ends = struct.unpack(HEAD, entry)

@@ -32,7 +32,7 @@ local PERIODS, MOST_NARROW, form_at, usage_at = (#METER - 1) / 2, 1099511627775,
 local DENIALS, denials_at, moves_at, began_at = '>I4I4I1', 10, 23, 19
 local LAST, LATEST, latest_at = '>I5I4I4I4I1I4', '>I5I4', 14
 
--- HEAD is the start of a history entry: 0 if allowed, 1 to 4 the reason of a denial, 5 for an adjustment, plus LATE if an older entry is
+-- HEAD is the start of a history entry: 0 if allowed, 1 + its number for the reason of a denial, 63 for an adjustment, plus LATE if an older entry is
 -- later; time, hour until which the entry is kept. With LATE the latest time of an older entry follows, as LATEST.
 local HEAD, LATE, behind_head = '>I1I5I4I4', 64, 15
 
