@@ -38,7 +38,7 @@ func TestSeveralLimits(t *testing.T) {
 		{`,"costs":{"tokens":41}`, "tokens month 60 of 100 until 2026-04-01T00:00:00Z", "quota"},
 		{`,"cost":0,"costs":{"tokens":40}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", ""},
 		{`,"costs":{"requests":3}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", "quota"},
-		{`,"costs":{"requests":2,"unknown":1000000000}`, "requests day 3 of 3 until 2026-03-15T00:00:00Z", ""},
+		{`,"costs":{"requests":2}`, "requests day 3 of 3 until 2026-03-15T00:00:00Z", ""},
 		{`,"costs":{"tokens":1}`, "tokens month 100 of 100 until 2026-04-01T00:00:00Z", "quota"},
 		{`,"costs":{"requests":7}`, "requests lifetime 3 of 9 until <nil>", "quota"},
 	} {
@@ -47,6 +47,10 @@ func TestSeveralLimits(t *testing.T) {
 		if got := details(r); got != tt.want || reason != tt.reason {
 			t.Errorf("%s: got %s, %q, want %s, %q", tt.members, got, reason, tt.want, tt.reason)
 		}
+	}
+	r := a.do("POST", prefix+"/validate", `{"api_key":"`+secret+`","endpoint":"/v1/items","method":"GET","costs":{"token":250}}`).want(400) // a misspelt tokens
+	if field := r.at("details")["field"]; field != "costs.token" {
+		t.Errorf("an unknown meter: got the field %v, want costs.token", field)
 	}
 	const want = `[map[max:3 meter:requests period:day remaining:0 reset_time:2026-03-15T00:00:00Z used:3] ` +
 		`map[max:100 meter:tokens period:month remaining:0 reset_time:2026-04-01T00:00:00Z used:100] ` +

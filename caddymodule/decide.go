@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -48,6 +49,15 @@ func (g *Gateway) logFault(v *requestState) {
 	}
 }
 
+// warnOfMeter logs and counts a request with a cost on a meter that no plan of the account names.
+func (g *Gateway) warnOfMeter(meter string, at time.Time) {
+	metrics.unknownMeters.WithLabelValues(g.Account, meter).Inc()
+	if suppressed, ok := g.unknownMeters.Admit(at); ok {
+		g.log.Warn("the cost on a meter is not counted: no plan of the account names the meter", zap.String("account", g.Account), zap.String("meter", meter),
+			zap.Int64("suppressed", suppressed))
+	}
+}
+
 // logRefusal logs a refused request at level DEBUG, without its key.
 func (g *Gateway) logRefusal(v *requestState) {
 	c := g.log.Check(zapcore.DebugLevel, "request refused")
@@ -80,6 +90,9 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 		return err
 	}
 	v.at = v.decision.At
+	if meter := v.decision.UnknownMeter; meter != "" {
+		g.warnOfMeter(meter, v.at)
+	}
 	if invalid != nil && v.decision.HasUsage() {
 		v.decision = service.Decision{}
 		return invalid
@@ -91,7 +104,7 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 // returns the error, and a request with cost 0, so that decide can report a bad key first.
 func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (service.Request, error) {
 	q := service.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method, Path: r.URL.EscapedPath(),
-		Scopes: g.RequireScopes, Features: g.RequireFeatures}
+		Scopes: g.RequireScopes, Features: g.RequireFeatures, IgnoreUnknownMeters: true}
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	var cost int64
 	var costs []core.MeterCost

@@ -78,7 +78,7 @@ type Gateway struct {
 
 	// The costs of a request on other meters, by meter: each a whole number from 0 to 1000000000, or
 	// placeholders that yield one. An empty value counts as 0. A meter that no plan of the account
-	// names costs nothing. Default: none.
+	// names costs nothing: the log warns of it, and `limitkeeper_unknown_meters_total` counts the requests. Default: none.
 	Costs map[string]caddyhttp.WeakString `json:"costs,omitempty"`
 
 	// Where to find the request id. A request that repeats an id of the same key within 24 hours is
@@ -116,15 +116,16 @@ type Gateway struct {
 	// `Cache-Control: no-store`. Default: `all`.
 	Headers string `json:"headers,omitempty"`
 
-	app          *App
-	log          *zap.Logger
-	logsAreClean bool                         // each log has a [LogEncoder]
-	costs        []costOption                 // sorted by meter
-	vary         string                       // the value of Vary on answers of the next handler
-	headers      adminapi.RateLimitHeaders    // Headers, parsed
-	account      atomic.Pointer[core.Account] // nil until the account exists
-	noAccountLog sync.Once                    // logs once that the account does not exist
-	faults       logthrottle.Throttle         // of log lines about requests without a decision
+	app           *App
+	log           *zap.Logger
+	logsAreClean  bool                         // each log has a [LogEncoder]
+	costs         []costOption                 // sorted by meter
+	vary          string                       // the value of Vary on answers of the next handler
+	headers       adminapi.RateLimitHeaders    // Headers, parsed
+	account       atomic.Pointer[core.Account] // nil until the account exists
+	noAccountLog  sync.Once                    // logs once that the account does not exist
+	faults        logthrottle.Throttle         // of log lines about requests without a decision
+	unknownMeters logthrottle.Throttle         // of log lines about meters that no plan names
 }
 
 // CaddyModule implements [caddy.Module].

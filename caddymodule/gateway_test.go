@@ -395,6 +395,22 @@ func TestGatewayCosts(t *testing.T) {
 	}
 }
 
+// A cost on a meter that no plan names is not counted: the log warns of it, and a metric counts the requests.
+func TestGatewayUnknownMeter(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.Start("store memory", "limitkeeper {\ncost token 5\n}\n"+up.proxy())
+	ten := s.Tenant("default", 10)
+	for range 2 {
+		if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
+			t.Errorf("got %d %s, want 200", got.StatusCode, got.Text)
+		}
+	}
+	s.WaitLog(`"meter":"token"`, 2)
+	if n := caddytest.Sample(s.Scrape(), `limitkeeper_unknown_meters_total{account="default",meter="token"}`); n < 2 {
+		t.Errorf("the metric counts %d requests, want 2", n)
+	}
+}
+
 // The cost can come from a placeholder. A request with an invalid cost is refused and not counted.
 func TestGatewayCost(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)

@@ -40,6 +40,8 @@ type metricSet struct {
 	validate  prometheus.Histogram
 	errors    *prometheus.CounterVec
 
+	unknownMeters *prometheus.CounterVec
+
 	seen sync.Map // of decisionLabels: the counters of the series of decisions that exist, except other
 	mu   sync.Mutex
 	sets map[string]int // number of series in seen, by account
@@ -61,6 +63,8 @@ func newMetrics() *metricSet {
 			"How long POST /validate took to decide on a request, without reading its body and writing the answer.", decisionBuckets...),
 		errors: newCounterVec("store_errors_total",
 			"Requests at gateways and to the REST API that failed because of a fault of the store, by the kind of the fault.", "kind"),
+		unknownMeters: newCounterVec("unknown_meters_total",
+			"Requests at gateways with a cost on a meter that no plan of the account names: the cost is not counted.", "account", "meter"),
 		sets: map[string]int{},
 	}
 	for _, kind := range faultKinds {
@@ -131,7 +135,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	if registry == nil {
 		return // tests have a context without a config
 	}
-	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, eventsDropped, &serviceStats{app: a}} {
+	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, m.unknownMeters, eventsDropped, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
 			ctx.Logger().Warn("some metrics are missing: " + err.Error())
 		}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,25 +94,26 @@ func (m metersOf) addTo(a *core.Account) error {
 	return nil
 }
 
-// charged returns the costs on meters that the plan in force, or another plan of the account, names. The others cost
-// nothing.
-func (s *Service) charged(ctx context.Context, pl *core.Plan, costs []core.MeterCost) ([]core.MeterCost, error) {
-	if len(costs) == 0 {
-		return nil, nil
+// charged returns the costs that are not 0. unknown is the first meter that neither the plan in force nor another plan of the account names, "" for
+// none.
+func (s *Service) charged(ctx context.Context, pl *core.Plan, costs []core.MeterCost) (list []core.MeterCost, unknown string, err error) {
+	named := func(m core.MeterCost) bool { // by the plan in force: the cache of the account may not know it yet
+		return slices.ContainsFunc(pl.Limits, func(l core.Limit) bool { return l.Meter == m.Meter })
 	}
-	counted := func(m core.MeterCost) bool { // by the plan in force: the cache of the account may not know it yet
-		return m.Cost > 0 && slices.ContainsFunc(pl.Limits, func(l core.Limit) bool { return l.Meter == m.Meter })
-	}
-	if !slices.ContainsFunc(costs, func(m core.MeterCost) bool { return !counted(m) }) {
-		return costs, nil
+	if !slices.ContainsFunc(costs, func(m core.MeterCost) bool { return m.Cost == 0 || !named(m) }) {
+		return costs, "", nil
 	}
 	meters, err := s.meters.get(ctx, pl.AccountID)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	free := func(m core.MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !counted(m) }
-	if !slices.ContainsFunc(costs, free) {
-		return costs, nil
+	for _, m := range costs {
+		switch {
+		case !(*meters)[m.Meter] && !named(m):
+			unknown = cmp.Or(unknown, m.Meter)
+		case m.Cost > 0:
+			list = append(list, m)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(costs), free), nil
+	return list, unknown, nil
 }

@@ -30,9 +30,12 @@ type Request struct {
 
 	Cost int64 // 0…MaxCost; 0 checks the quota without using it
 
-	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. A meter that no plan of
-	// the account names costs nothing. The store may keep the list: do not change it.
+	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. The store may keep the list: do
+	// not change it.
 	Costs []core.MeterCost
+
+	// IgnoreUnknownMeters says that a meter which no plan of the account names costs nothing. Otherwise it is an error.
+	IgnoreUnknownMeters bool
 
 	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
 	// with the same id count once within RequestIDRetention: a repeat gets the first answer again.
@@ -143,6 +146,9 @@ type Decision struct {
 	// Repeated says that the request was counted before, with the same id. Plan, Limit, Usage and Limits are then
 	// from the first decision, and Plan has only its id, name, limits, period and features.
 	Repeated bool
+
+	// UnknownMeter is a meter of the request that no plan of the account names, "" for none.
+	UnknownMeter string
 
 	restriction *core.Error // with the outcome Restricted
 
@@ -343,7 +349,10 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 			return nil
 		}
 	}
-	costs, err := s.charged(ctx, pl, r.Costs)
+	costs, unknown, err := s.charged(ctx, pl, r.Costs)
+	if d.UnknownMeter = unknown; err == nil && unknown != "" && !r.IgnoreUnknownMeters {
+		err = core.BadRequest("costs."+unknown, "No plan of the account names this meter: correct its name, or give a plan a limit of it")
+	}
 	if err != nil {
 		return err
 	}
