@@ -20,8 +20,8 @@ import (
 //	append  appends the event to the open block of the event log, under the same locks
 //	wait    waits until the block is in its file; with durability power until the block is on disk
 //
-// A denied request ends after append, and a request without any cost after decide. When a counter is not in memory, Consume loads the counter and decides again.
-// When a counter is being loaded or deleted, Consume waits and decides again.
+// A denied request ends after append, and a request without any cost after decide. When a counter is not in memory, or is being
+// loaded or deleted, Consume loads the counter or waits for it, and decides again.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.enterToWrite(); err != nil {
 		return core.ConsumeResult{}, err
@@ -47,13 +47,11 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 		switch d := s.decide(c, key, user, known); {
 		case d.err != nil:
 			return core.ConsumeResult{}, d.err
+		case d.outdated:
 		case d.absent:
 			if err := s.loadBoth(c, key, user); err != nil {
 				return core.ConsumeResult{}, err
 			}
-		case d.busy != nil:
-			<-d.busy
-		case d.outdated:
 		case d.appended:
 			return d.result, d.ticket.Wait()
 		default:
@@ -75,29 +73,29 @@ func (s *Store) admit() error {
 // checks whether the key and the user still exist.
 func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 	account, err := s.accounts.number(s, c.Account)
-	if err != nil {
-		return ref{}, ref{}, err
+	user = ref{c.UserID, account, kindUser}
+	key = user
+	if c.KeyID != "" {
+		key = ref{c.KeySeq, account, kindKey}
 	}
-	seq := c.KeySeq
-	switch {
-	case account == 0 && c.KeyID == "":
-		return ref{}, ref{}, core.ErrUserNotFound
-	case account == 0:
-		return ref{}, ref{}, core.ErrKeyNotFound
-	case c.KeyID == "":
-		user = ref{c.UserID, account, kindUser}
-		return user, user, nil
-	}
-	if seq == 0 {
-		err = s.readEntered(func(r view) error {
-			seq, err = r.number(keyIDPath(c.Account, c.KeyID))
+	if key.number == 0 && err == nil {
+		err = s.readEntered(func(r view) (err error) {
+			key.number, err = r.number(keyIDPath(c.Account, c.KeyID))
 			return err
 		})
-		if err != nil || seq == 0 {
-			return ref{}, ref{}, firstOf(err, core.ErrKeyNotFound)
-		}
 	}
-	return ref{seq, account, kindKey}, ref{c.UserID, account, kindUser}, nil
+	if err == nil && (account == 0 || key.number == 0) {
+		err = notFound(c.KeyID)
+	}
+	return key, user, err
+}
+
+// notFound returns the error for a missing key, or for a missing user if keyID is "".
+func notFound(keyID string) error {
+	if keyID == "" {
+		return core.ErrUserNotFound
+	}
+	return core.ErrKeyNotFound
 }
 
 // accountNumbers caches the numbers of accounts. The number of an account never changes.
@@ -135,10 +133,9 @@ type decided struct {
 	appended bool            // the request is allowed and counts
 	ticket   eventlog.Ticket // when appended: the caller waits for it before it answers
 
-	absent   bool          // a counter is not in memory
-	busy     chan struct{} // a counter is being loaded or deleted until the channel is closed
-	outdated bool          // a request with the same id was counted since lookUp
-	err      error         // of the event log
+	absent   bool  // a counter is not in memory, or is being loaded or deleted
+	outdated bool  // a request with the same id was counted since lookUp
+	err      error // of the event log
 }
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
@@ -150,13 +147,8 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	defer unlock(keyShard, userShard)
 	key, user = keyShard.confirmLocked(of, key), userShard.confirmLocked(ofUser, user)
 	switch {
-	case key == nil || user == nil:
+	case key == nil || user == nil || key.busy != nil || user.busy != nil:
 		d.absent = true
-		return d
-	case key.busy != nil || user.busy != nil:
-		if d.busy = key.busy; d.busy == nil {
-			d.busy = user.busy
-		}
 		return d
 	case c.RequestID != "" && !keyShard.requestIDs.currentLocked(requestKey{of, c.RequestID}, known):
 		d.outdated = true
@@ -301,14 +293,9 @@ func (r *requestIDs) addLocked(id requestKey, position int64) {
 	r.positions[id] = position
 }
 
-// requestIDPath returns the path of the record with the position of the event of a request id. The path of a user ends
-// with its kind, because a key of the account can have the same number.
+// requestIDPath returns the path of the record with the position of the event of a request id.
 func requestIDPath(id requestKey) path {
-	p := at(kindRequestID).number(int64(id.key.account)).number(id.key.number).text(id.id)
-	if id.key.kind == kindUser {
-		p = append(p, kindUser)
-	}
-	return p
+	return append(at(kindRequestID).number(int64(id.key.account)), byte(id.key.kind)).number(id.key.number).text(id.id)
 }
 
 // noAnswer is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
@@ -317,34 +304,37 @@ type noAnswer struct {
 	position int64  // of an event that is too old to be the answer; 0 without such an event
 }
 
-// firstAnswer returns the answer to the first request with the same id within the last 24 hours.
-func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
-	id := requestKey{key, c.RequestID}
-	sh := s.counters.shard(key)
+// lookUp returns the answer to the first request with the same id within the last 24 hours. found is false for a request without
+// an id, and for the first request with its id. lookUp returns an error when the key or the user does not exist.
+func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
+	if c.RequestID == "" {
+		return v, false, known, nil
+	}
+	if err := s.loadBoth(c, key, user); err != nil {
+		return v, false, known, err
+	}
+	id, sh := requestKey{key, c.RequestID}, s.counters.shard(key)
 	sh.mu.Lock()
-	position := sh.requestIDs.positions[id]
-	known.removals = sh.requestIDs.removals
+	known = noAnswer{sh.requestIDs.removals, sh.requestIDs.positions[id]}
 	sh.mu.Unlock()
-	if position == 0 {
+	if known.position == 0 {
 		err = s.inView(func(r view) (err error) {
-			position, err = r.number(requestIDPath(id))
+			known.position, err = r.number(requestIDPath(id))
 			return err
 		})
 	}
-	if err != nil || position == 0 {
-		return core.ConsumeResult{}, false, known, err
+	if err != nil || known.position == 0 {
+		return v, false, known, err
 	}
-	known.position = position
-	e, err := s.event(position)
+	e, err := s.event(known.position)
 	switch {
 	case errors.Is(err, eventlog.ErrGone):
-		return core.ConsumeResult{}, false, known, nil
+		return v, false, known, nil
 	case err != nil:
-		return core.ConsumeResult{}, false, known, err
+		return v, false, known, err
 	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
-		return core.ConsumeResult{}, false, known, nil
-	}
-	if e.Adjustment != nil { // no limit has decided
+		return v, false, known, nil
+	case e.Adjustment != nil: // no limit has decided
 		return core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, true, known, nil
 	}
 	return e.first.repeated(), true, known, nil
@@ -368,16 +358,4 @@ func (s *Store) event(position int64) (event, error) {
 		return event{}, err
 	}
 	return decodeEvent(payload, position)
-}
-
-// lookUp returns the first answer to the request id of a request. Without a request id, or without a first answer,
-// found is false. lookUp returns an error when the key or the user does not exist.
-func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
-	if c.RequestID == "" {
-		return core.ConsumeResult{}, false, noAnswer{}, nil
-	}
-	if err := s.loadBoth(c, key, user); err != nil {
-		return core.ConsumeResult{}, false, noAnswer{}, err
-	}
-	return s.firstAnswer(c, key)
 }

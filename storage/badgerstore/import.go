@@ -108,13 +108,9 @@ func (s *Store) setLocked(c *counter) error {
 
 // change runs fn on a counter in memory, under the lock of its shard.
 func (s *Store) change(id core.CounterID, fn func(*counter) error) error {
-	missing := core.ErrKeyNotFound
-	if id.KeyID == "" {
-		missing = core.ErrUserNotFound
-	}
 	refs, err := s.refsOf([]core.CounterID{id})
 	if err != nil || refs[0].number == 0 {
-		return firstOf(err, missing)
+		return firstOf(err, notFound(id.KeyID))
 	}
 	of := refs[0]
 	if err := s.admit(); err != nil {
