@@ -93,28 +93,10 @@ const (
 	flagShared
 	flagRequestID
 	flagUncounted
-	flagCosts  // costs of other meters than requests
-	flagSince  // the user has anchors
-	flagLimits // the answer has the windows of all limits
+	flagCosts // costs of other meters than requests
+	flagSince // the user has anchors
+	flagAdjustment
 )
-
-// The flags in the second byte of a recordEvent.
-const (
-	moreReason     = 1 << iota // the reason of a denial other than the quota
-	moreAdjustment             // the event is an adjustment
-	moreFlags      = 1<<iota - 1
-)
-
-// more returns the flags of a recordEvent, 0 if the event needs none.
-func (e *event) more() (f byte) {
-	if e.Denied && e.Reason != "" && e.Reason != core.ReasonQuota {
-		f |= moreReason
-	}
-	if e.Adjustment != nil {
-		f |= moreAdjustment
-	}
-	return f
-}
 
 // eventBuffer is the size in bytes of a buffer that most encoded events fit into.
 const eventBuffer = 256
@@ -135,7 +117,6 @@ func (x *encodedEvent) append(b []byte, position int64) []byte {
 
 // encode encodes all of an event but its links into a buffer.
 //
-//	recordEvent, more flags           2 bytes; absent without more flags
 //	flags                             1 byte
 //	account, key, user                uvarints
 //	at                                time
@@ -147,20 +128,13 @@ func (x *encodedEvent) append(b []byte, position int64) []byte {
 //	  late                            uvarint of nanoseconds
 //	key id, endpoint, method, address texts
 //	with flagCosts:                   number of meters, uvarint; for each its name, a text, and its cost, uvarint
-//	with moreReason:                  its index in [core.Reasons], 1 byte
-//	with moreAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
+//	with flagDenied:                  the index of the reason in [core.Reasons], 1 byte
+//	with flagAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
 //	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
 //	only with a request id:
 //	  request id                      text
-//	  used, start of the window       uvarint, varint of seconds
-//	  period, limit                   uvarints
-//	  plan id, plan name              texts
-//	  with flagLimits:                see answer.appendLimits
+//	  answer                          see answer.append
 func (e *event) encode(b []byte) encodedEvent {
-	more := e.more()
-	if more != 0 {
-		b = append(b, recordEvent, more)
-	}
 	b = append(b, e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
 	b = binary.AppendUvarint(b, uint64(e.key))
@@ -179,8 +153,8 @@ func (e *event) encode(b []byte) encodedEvent {
 			b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
 		}
 	}
-	if more&moreReason != 0 {
-		b = append(b, byte(slices.Index(core.Reasons(), e.Reason)))
+	if e.Denied { // an imported denial may have no reason: then a quota was used up
+		b = append(b, byte(max(0, slices.Index(core.Reasons(), e.Reason))))
 	}
 	if a := e.Adjustment; a != nil {
 		b = append(record.AppendText(b, a.Meter), flagByte(a.Set))
@@ -193,40 +167,23 @@ func (e *event) encode(b []byte) encodedEvent {
 		}
 	}
 	if e.requestID != "" {
-		b = e.first.append(record.AppendText(b, e.requestID), e.hasLimits())
+		b = e.first.append(record.AppendText(b, e.requestID))
 	}
 	return encodedEvent{e, b, links}
 }
 
-// hasLimits reports whether the answer is stored with the windows of all limits. Otherwise it has one limit, and the
-// window follows from its start.
-func (e *event) hasLimits() bool {
-	return e.first != nil && (e.since != nil || len(e.first.terms.Further) > 0)
+func (e *event) flags() byte {
+	return flagDenied*flagByte(e.Denied) | flagShared*flagByte(e.shared) | flagRequestID*flagByte(e.requestID != "") |
+		flagUncounted*flagByte(e.uncounted) | flagCosts*flagByte(len(e.Costs) > 0) | flagSince*flagByte(e.since != nil) |
+		flagAdjustment*flagByte(e.Adjustment != nil)
 }
 
-func (e *event) flags() (f byte) {
-	if e.Denied {
-		f |= flagDenied
+// flagByte returns 1 for true.
+func flagByte(b bool) byte {
+	if b {
+		return 1
 	}
-	if e.shared {
-		f |= flagShared
-	}
-	if e.requestID != "" {
-		f |= flagRequestID
-	}
-	if e.uncounted {
-		f |= flagUncounted
-	}
-	if len(e.Costs) > 0 {
-		f |= flagCosts
-	}
-	if e.since != nil {
-		f |= flagSince
-	}
-	if e.hasLimits() {
-		f |= flagLimits
-	}
-	return f
+	return 0
 }
 
 func (l *link) append(b []byte, position int64) []byte {
@@ -244,40 +201,36 @@ func back(from, to int64) uint64 {
 	return uint64(from - to)
 }
 
-func (v *answer) append(b []byte, limits bool) []byte {
-	b = binary.AppendUvarint(b, uint64(v.result.Usage.Used))
-	b = binary.AppendVarint(b, v.result.Usage.Window.Start.Unix())
+// append appends an answer.
+//
+//	usage                see appendUsage
+//	period, limit        uvarints
+//	plan id, plan name   texts
+//	deciding limit       uvarint
+//	further limits       their number; of each the meter, a text, and the period and the maximum: uvarints
+//	usages of the limits their number, a uvarint, and the usages
+func (v *answer) append(b []byte) []byte {
+	b = appendUsage(b, &v.result.Usage)
 	b = binary.AppendUvarint(b, uint64(v.terms.Period))
 	b = binary.AppendUvarint(b, uint64(v.terms.Limit))
 	b = record.AppendText(record.AppendText(b, v.terms.PlanID), v.terms.PlanName)
-	if limits {
-		b = v.appendLimits(b)
-	}
-	return b
-}
-
-// appendLimits appends the limits of an answer.
-//
-//	end, deciding limit  varint of seconds, 0 for a window without an end; uvarint
-//	further limits       their number; of each the meter, a text, and the period and the maximum: uvarints
-//	usages               their number; of each used, and the start and the end of the window: uvarint, varints
-func (v *answer) appendLimits(b []byte) []byte {
-	b = appendEnd(b, v.result.Usage.Window)
 	b = binary.AppendUvarint(b, uint64(v.result.Deciding))
 	b = binary.AppendUvarint(b, uint64(len(v.terms.Further)))
 	for _, l := range v.terms.Further {
 		b = binary.AppendUvarint(binary.AppendUvarint(record.AppendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
 	}
 	b = binary.AppendUvarint(b, uint64(len(v.result.Limits)))
-	for _, u := range v.result.Limits {
-		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(u.Used)), secondOf(u.Window.Start))
-		b = appendEnd(b, u.Window)
+	for i := range v.result.Limits {
+		b = appendUsage(b, &v.result.Limits[i].Usage)
 	}
 	return b
 }
 
-// appendEnd appends the end of a window, 0 for none.
-func appendEnd(b []byte, w core.Window) []byte { return binary.AppendVarint(b, secondOf(w.End)) }
+// appendUsage appends a usage, a uvarint, and the start and the end of its window: varints of seconds, 0 for no end.
+func appendUsage(b []byte, u *core.Usage) []byte {
+	b = binary.AppendVarint(binary.AppendUvarint(b, uint64(u.Used)), secondOf(u.Window.Start))
+	return binary.AppendVarint(b, secondOf(u.Window.End))
+}
 
 // counts reports whether an event that is not denied changes the counter of its key or of its user.
 func (e *event) counts(kind uint32) bool {
