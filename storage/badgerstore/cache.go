@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -22,18 +21,15 @@ const shards = 256
 // requests.
 const minPerShard = 16
 
-// counter is a counter in memory. The lock of its shard guards all fields but ref and shard, which
-// never change.
+// counter is a counter in memory. The lock of its shard guards all fields but ref, which never changes.
 type counter struct {
 	ref
-	shard *shard
-	gone  bool // removed from the table of its shard
+	gone bool // removed from the table of its shard
 
 	dirty    bool // its page is older
 	unsaved  bool // page and events together do not give this state: not evictable before the next checkpoint
 	unlogged bool // unsaved, and the next checkpoint appends the state to the event log: see import.go
 
-	empty   bool          // added by hold, and never read
 	changes uint32        // number of changes
 	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
 	counterState
@@ -46,11 +42,11 @@ const shortLinks = 7
 
 // setStateLocked sets a counter to a state that was read from its page and its events. The page
 // has the events up to onPage.
-func (c *counter) setStateLocked(t counterState, onPage int64) {
+func (s *shard) setStateLocked(c *counter, t counterState, onPage int64) {
 	c.counterState = t
 	c.chain = append(c.shortChain[:0], t.chain...)
 	c.dirty = t.applied != onPage
-	delete(c.shard.pending, c.ref)
+	delete(s.pending, c.ref)
 }
 
 // pendingEvents describes the events of a counter that its page does not have yet.
@@ -72,7 +68,7 @@ type shard struct {
 
 	// buckets has the token buckets that are not full, also of counters that are not in memory, and some full ones. No file has
 	// them: a bucket is full after a restart.
-	buckets map[ref]bucket
+	buckets cachetable.Table[ref, bucket]
 
 	hits uint64 // look-ups of decide that found the counter
 
@@ -136,9 +132,9 @@ func (r ref) shardIndex() int {
 }
 
 // hash returns the hash of a ref for the table of its shard. It is never 0.
-func (r ref) hash() uint64 {
+func (r ref) hash() uint32 {
 	h := (uint64(r.number)<<1 | uint64(r.kind>>1&1)) * hashFactor
-	return (h^uint64(r.account))*hashFactor | 1<<63
+	return uint32((h^uint64(r.account))*hashFactor>>32) | 1<<31
 }
 
 // lock locks the shards of two counters, in the order of their indexes.
@@ -185,8 +181,8 @@ func (s *shard) confirmLocked(r ref, c *counter) *counter {
 //go:noinline
 func (t *counterState) prefetch() int64 {
 	word := t.Today + t.entries
-	if t.days != nil {
-		word += t.days.now[dayAllowed].Start
+	if len(t.days) > 0 {
+		word += t.days[0].used
 	}
 	return word
 }
@@ -218,7 +214,7 @@ func (s *shard) addLocked(r ref, written int64) *counter {
 			s.evictLocked(written)
 		}
 	}
-	e := cachetable.NewEntry(r.hash(), r, counter{ref: r, shard: s})
+	e := cachetable.NewEntry(r.hash(), r, counter{ref: r})
 	e.MarkUsed()
 	s.table.Put(e)
 	return &e.Value
@@ -266,46 +262,55 @@ type bucket struct {
 	perMillisecond int64
 }
 
+// fullAt returns when the bucket is full, in Unix milliseconds.
+func (b *bucket) fullAt() int64 { return b.At + b.Taken/b.perMillisecond }
+
 // The bounds of the buckets in memory. A bucket takes about 80 bytes.
 const (
-	fewBuckets = 1 << 6  // in a shard: with fewer, none is dropped
-	maxBuckets = 1 << 20 // in all shards, and up to fewBuckets more in each shard
+	maxBuckets = 1 << 20 // in all shards, and up to one more in each shard
+
+	// bucketCandidates is the number of buckets that takeLocked looks at to drop one. With 4, at most a quarter of the buckets are
+	// full in the long run: each new bucket then drops one.
+	bucketCandidates = 4
 )
 
-// bucketCandidates is the number of buckets that addBucketLocked looks at. With 4, at most a quarter of the buckets in a shard
-// with many of them are full in the long run: each new bucket then drops one.
-const bucketCandidates = 4
+// bucketLocked returns the bucket of a counter, a full one if there is none.
+func (s *shard) bucketLocked(of ref) core.Bucket {
+	if e := s.buckets.Find(of.hash(), of); e != nil {
+		return e.Value.Bucket
+	}
+	return core.Bucket{}
+}
 
-// addBucketLocked adds the bucket of a counter that has none, at a time in Unix milliseconds. It drops the full ones among a few
-// random buckets of the shard. If there are maxBuckets, it drops the first of these to get full, even if that is not full yet.
-func (s *shard) addBucketLocked(of ref, b bucket, at int64) {
-	if s.buckets == nil {
-		s.buckets = map[ref]bucket{}
-	}
-	looked, first, firstFull := 0, ref{}, int64(math.MaxInt64)
-	for r, other := range s.buckets {
-		if looked++; looked > bucketCandidates || len(s.buckets) < fewBuckets {
-			break
-		}
-		full := other.At + other.Taken/other.perMillisecond
+// takeLocked takes a token for a request out of the bucket of a counter. If the counter has none, it adds one, and drops a full one
+// among a few others. If there are maxBuckets, it drops the first of these to get full, even if that is not full yet.
+func (s *shard) takeLocked(of ref, c *core.Consumption) {
+	e := s.buckets.Find(of.hash(), of)
+	if e == nil {
+		var first *cachetable.Entry[ref, bucket]
+		dropped := s.buckets.Evict(bucketCandidates, func(e *cachetable.Entry[ref, bucket]) bool {
+			if first == nil || e.Value.fullAt() < first.Value.fullAt() {
+				first = e
+			}
+			return e.Value.Full(e.Value.perMillisecond, c.Entry.At.UnixMilli())
+		})
 		switch {
-		case other.Full(other.perMillisecond, at):
-			s.dropBucketLocked(r)
-		case full < firstFull:
-			first, firstFull = r, full
+		case dropped != nil:
+			s.all.buckets.Add(-1)
+		case first != nil && s.all.buckets.Load() >= maxBuckets:
+			s.dropBucketLocked(first.Key)
 		}
+		e = cachetable.NewEntry(of.hash(), of, bucket{})
+		s.buckets.Put(e)
+		s.all.buckets.Add(1)
 	}
-	if s.all.buckets.Load() >= maxBuckets {
-		s.dropBucketLocked(first)
-	}
-	s.buckets[of] = b
-	s.all.buckets.Add(1)
+	e.Value.Take(c.Rate, c.Entry.At)
+	e.Value.perMillisecond = c.Rate.PerMillisecond()
 }
 
 // dropBucketLocked drops the bucket of a counter, if the counter has one.
 func (s *shard) dropBucketLocked(of ref) {
-	if _, has := s.buckets[of]; has {
-		delete(s.buckets, of)
+	if s.buckets.Remove(of.hash(), of) {
 		s.all.buckets.Add(-1)
 	}
 }
@@ -342,7 +347,6 @@ func (all *counterCache) holdOne(of ref, written int64) {
 		c := sh.peekLocked(of)
 		if c == nil {
 			c = sh.addLocked(of, written)
-			c.empty = true
 		}
 		busy := c.busy
 		if busy == nil {
@@ -364,7 +368,7 @@ func (all *counterCache) release(refs []ref, deleted bool) {
 		c := sh.peekLocked(of)
 		close(c.busy)
 		c.busy = nil
-		if deleted || c.empty {
+		if deleted || !c.dirty { // hold adds counters without their state
 			sh.removeLocked(c)
 		}
 		if deleted {

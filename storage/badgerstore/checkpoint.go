@@ -122,11 +122,11 @@ type batch struct {
 // batched is the state of a counter in a batch.
 type batched struct {
 	ref
-	position   int64      // of the last event in this state
-	counter    *counter   // nil when it is not in memory
-	changes    uint32     // the value of counter.changes at that time
-	from, upTo int32      // the record within batch.bytes, empty when the counter is not in memory
-	days       *endedDays // the days to archive, nil without any
+	position int64     // of the last event in this state
+	counter  *counter  // nil when it is not in memory
+	changes  uint32    // the value of counter.changes at that time
+	record   []byte    // within batch.bytes, nil when the counter is not in memory
+	ended    endedDays // the days to archive
 }
 
 // batchedRequestID is a request id in a batch, with the position of its event.
@@ -209,9 +209,10 @@ func (b *batch) take(s *Store, sh *shard) {
 
 // add adds a counter. The caller holds the lock of its shard.
 func (b *batch) add(c *counter) {
-	from := len(b.bytes)
-	b.bytes = c.encode(b.bytes)
-	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.cloneEnded()})
+	from, state, ended := len(b.bytes), counterState{}, endedDays{}
+	state, ended = c.onPage(c.kind)
+	b.bytes = state.encode(b.bytes)
+	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, b.bytes[from:len(b.bytes):len(b.bytes)], ended})
 }
 
 // writeBatch writes a batch and empties it.
@@ -239,7 +240,7 @@ func (s *Store) writePages(b *batch) error {
 		err := s.commitTxn(func(txn *badger.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < pageTxnBytes && pages < maxWrites/4; pages++ {
 				n := countOnSamePage(rest)
-				written, done, err := s.writePage(txn, rest[:n], b.bytes)
+				written, done, err := s.writePage(txn, rest[:n])
 				if err != nil || !done {
 					return err
 				}
@@ -271,7 +272,7 @@ func countOnSamePage[C onPage](counters []C) int {
 
 // writePage writes the days of counters of one page to the archive, and then the counters to the page. It returns how many
 // bytes it has written. done is false when days are left: then the caller commits, and calls writePage again.
-func (s *Store) writePage(txn *badger.Txn, counters []batched, records []byte) (size int, done bool, err error) {
+func (s *Store) writePage(txn *badger.Txn, counters []batched) (size int, done bool, err error) {
 	p := pagePath(counters[0].page())
 	old, err := view{txn}.get(p)
 	if err != nil {
@@ -283,17 +284,17 @@ func (s *Store) writePage(txn *badger.Txn, counters []batched, records []byte) (
 	}
 	a := archiveUpdate{page: counters[0].page()}
 	for _, c := range counters {
-		record, days := records[c.from:c.upTo:c.upTo], c.days
-		if len(record) == 0 {
+		if c.record == nil {
 			t, _, err := s.stateAt(pg[c.cell()], c.ref, c.position)
 			if err != nil {
 				return 0, false, err
 			}
-			record, days = t.encode(nil), t.days.cloneEnded()
+			t, c.ended = t.onPage(c.kind)
+			c.record = t.encode(nil)
 		}
 		if appliedOf(pg[c.cell()]) <= c.position { // otherwise the counter was deleted since take
-			pg[c.cell()] = record
-			a.add(c.cell(), days)
+			pg[c.cell()] = c.record
+			a.add(c.cell(), c.ended)
 		}
 	}
 	a.clearCells |= pg.clearDropped(s.checkpointer.mark.Load())
@@ -341,7 +342,7 @@ func (b *batch) markWritten(all *counterCache) {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
 		if c := sh.peekLocked(written.ref); c != nil && c == written.counter {
-			c.dropArchived(written.days)
+			c.dropArchived(written.ended)
 			if c.changes == written.changes {
 				c.dirty, c.unsaved = false, false
 			}

@@ -107,7 +107,7 @@ type accountNumbers struct {
 
 // number returns the number of an account, 0 when there is no such account.
 func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
-	hash := maphash.String(n.seed, account) | 1 // never 0
+	hash := uint32(maphash.String(n.seed, account)) | 1<<31 // never 0
 	if e := n.byID.Find(hash, account); e != nil {
 		return e.Value, nil
 	}
@@ -157,15 +157,15 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	_, _ = key.prefetch(), user.prefetch()
 	keyShard.hits++
 	userShard.hits++
-	deciding := key
+	deciding, decidingShard := key, keyShard
 	if c.Shared {
-		deciding = user
+		deciding, decidingShard = user, userShard
 	}
-	var b bucket
+	var b core.Bucket
 	if c.Rate != nil {
-		b = deciding.shard.buckets[deciding.ref]
+		b = decidingShard.bucketLocked(deciding.ref)
 	}
-	d.result = deciding.Decide(c, b.Bucket)
+	d.result = deciding.Decide(c, b)
 	switch {
 	case !c.Counts() && c.Adjustment == nil:
 	case !d.result.Allowed:
@@ -179,22 +179,10 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 			s.checkpointer.requestIDs.Add(1)
 		}
 		if c.Rate != nil && c.Adjustment == nil && d.appended {
-			deciding.shard.takeLocked(deciding.ref, b, c)
+			decidingShard.takeLocked(deciding.ref, c)
 		}
 	}
 	return d
-}
-
-// takeLocked takes a token for a request out of the bucket of a counter. The zero bucket is that of a counter without one.
-func (s *shard) takeLocked(of ref, b bucket, c *core.Consumption) {
-	isNew := b == bucket{}
-	b.Take(c.Rate, c.Entry.At)
-	b.perMillisecond = c.Rate.PerMillisecond()
-	if isNew {
-		s.addBucketLocked(of, b, c.Entry.At.UnixMilli())
-	} else {
-		s.buckets[of] = b
-	}
 }
 
 // append appends the event of an allowed request, and then counts the request. When the event log refuses the event, the

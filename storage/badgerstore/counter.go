@@ -40,7 +40,9 @@ type counterState struct {
 	// see jump.
 	chain []int64
 
-	days *days // nil when empty
+	// days has the numbers of days that the archive lacks, or has with older values. Of each number, the last day is the latest.
+	days         []dayNumber
+	archiveStale bool // the days in the archive do not count: the counter was deleted, or an import replaces them
 }
 
 // moment is a time in Unix nanoseconds, 0 for the zero time. It takes 8 bytes instead of 24. Times before 1678 and after
@@ -169,7 +171,7 @@ func (t *counterState) lastPosition() int64 {
 // clone returns a deep copy.
 func (t *counterState) clone() counterState {
 	c := *t
-	c.Counter, c.chain, c.days = t.Counter.Clone(), slices.Clone(t.chain), t.days.clone()
+	c.Counter, c.chain, c.days = t.Counter.Clone(), slices.Clone(t.chain), slices.Clone(t.days)
 	return c
 }
 
@@ -206,7 +208,7 @@ func (t *counterState) count(e *event, kind uint32, position int64) {
 		} else {
 			t.Add(&charge)
 		}
-		t.endDay(windowNumber(kind), before, t.Day())
+		t.endWindowDay(kind, before)
 	}
 	if !e.uncounted && e.Adjustment == nil {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)

@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -71,7 +70,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 		err := s.set(id, func(c *counter) {
 			before := c.Day()
 			c.Set(to)
-			c.endDay(windowNumber(c.kind), before, c.Day())
+			c.endWindowDay(c.kind, before)
 		})
 		if err != nil {
 			return fault(err)
@@ -136,8 +135,6 @@ var _ core.Importer = (*Store)(nil)
 //
 //	recordCounter          1 byte
 //	account, kind, number  uvarints
-//	archive stale          1 byte: 1 when the days in the archive do not count
-//	days                   number of values, a uvarint; for each value its date, index and value: varint, uvarint, uvarint
 //	state                  see [counterState.encode]
 
 // appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
@@ -155,20 +152,6 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 	b = binary.AppendUvarint(b, uint64(c.account))
 	b = binary.AppendUvarint(b, uint64(c.kind))
 	b = binary.AppendUvarint(b, uint64(c.number))
-	var ended endedDays
-	if days := c.days.cloneEnded(); days != nil {
-		ended = *days
-	}
-	stale := byte(0)
-	if ended.archiveStale {
-		stale = 1
-	}
-	b = binary.AppendUvarint(append(b, stale), uint64(len(ended.list)))
-	for _, d := range ended.list {
-		b = binary.AppendVarint(b, int64(d.date))
-		b = binary.AppendUvarint(b, uint64(d.number))
-		b = binary.AppendUvarint(b, uint64(d.used))
-	}
 	return c.encode(b)
 }
 
@@ -176,33 +159,9 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 func decodeSet(payload []byte) (of ref, t counterState, err error) {
 	r := newDecoder(payload[1:])
 	of = ref{account: uint32(r.Uvarint()), kind: uint32(r.Uvarint()), number: int64(r.Uvarint())}
-	ended := endedDays{archiveStale: r.Uvarint() == 1}
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		d := dayNumber{date: core.Date(r.Varint()), number: uint8(r.Uvarint()), used: int64(r.Uvarint())}
-		if d.number >= dayNumbers {
-			return of, t, errEvent
-		}
-		ended.list = append(ended.list, d)
-	}
 	if r.Failed() || r.Ended() {
 		return of, t, errEvent
 	}
-	if t, err = decodeState(r.Rest()); err == nil && (ended.archiveStale || len(ended.list) > 0) {
-		*t.ended() = ended
-	}
+	t, err = decodeState(r.Rest())
 	return of, t, err
-}
-
-// keepEnded adds the days in before, which an earlier state still had to archive.
-func (t *counterState) keepEnded(before *endedDays) {
-	if before == nil || t.days != nil && t.days.ended != nil && t.days.ended.archiveStale {
-		return
-	}
-	ended := t.ended()
-	ended.archiveStale = before.archiveStale
-	for _, d := range before.list {
-		if !slices.ContainsFunc(ended.list, d.same) {
-			ended.list = append(ended.list, d)
-		}
-	}
 }

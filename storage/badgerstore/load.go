@@ -59,7 +59,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		sh.removeLocked(c)
 		return err
 	}
-	c.setStateLocked(t, onPage)
+	sh.setStateLocked(c, t, onPage)
 	return nil
 }
 

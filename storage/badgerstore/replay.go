@@ -162,11 +162,11 @@ func (r *replay) set(payload []byte, position int64) error {
 	if before.applied >= position { // the page is newer, or the counter was deleted
 		return nil
 	}
-	t.keepEnded(before.days.cloneEnded())
+	t.keepDays(&before)
 	if c == nil {
 		c = sh.addLocked(of, position)
 	}
-	c.setStateLocked(t, 0)
+	sh.setStateLocked(c, t, 0)
 	c.unsaved = true
 	c.changedLocked()
 	return nil
@@ -221,6 +221,6 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 		return nil
 	}
 	c := sh.addLocked(of, position)
-	c.setStateLocked(t, base)
+	sh.setStateLocked(c, t, base)
 	return nil
 }
