@@ -151,34 +151,35 @@ func (r *replay) set(payload []byte, position int64) error {
 	if err != nil || r.dropped[of] {
 		return err
 	}
-	sh := r.s.counters.shard(of)
-	c := sh.peekLocked(of)
-	var before counterState
-	if c != nil {
-		before = c.counterState
-	} else if before, _, err = r.read(of, sh.pending[of]); err != nil {
+	c, err := r.load(of, position)
+	if err != nil || c.applied >= position { // the page is newer, or the counter was deleted
 		return err
 	}
-	if before.applied >= position { // the page is newer, or the counter was deleted
-		return nil
-	}
-	t.keepDays(&before)
-	if c == nil {
-		c = sh.addLocked(of, position)
-	}
-	sh.setStateLocked(c, t, 0)
+	t.keepDays(&c.counterState)
+	r.s.counters.shard(of).setStateLocked(c, t, 0)
 	c.unsaved = true
 	c.changedLocked()
 	return nil
 }
 
-// read reads a counter from its page and its pending events.
-func (r *replay) read(of ref, pending pendingEvents) (t counterState, onPage int64, err error) {
-	err = r.s.viewCounters(func(v view) (err error) {
-		t, onPage, err = r.s.readState(v, of, pending)
+// load returns a counter in memory. It adds a missing one with its pending events. position is that of the current record.
+func (r *replay) load(of ref, position int64) (*counter, error) {
+	sh := r.s.counters.shard(of)
+	if c := sh.peekLocked(of); c != nil {
+		return c, nil
+	}
+	var t counterState
+	var onPage int64
+	err := r.s.viewCounters(func(v view) (err error) {
+		t, onPage, err = r.s.readState(v, of, sh.pending[of].position)
 		return err
 	})
-	return t, onPage, err
+	if err != nil {
+		return nil, err
+	}
+	c := sh.addLocked(of, position)
+	sh.setStateLocked(c, t, onPage)
+	return c, nil
 }
 
 // event replays an event for the counters of its key and of its user. Either may be deleted.
@@ -212,15 +213,6 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	if h.events < maxPendingEvents {
 		return nil
 	}
-	t, base, err := r.read(of, h)
-	if err != nil {
-		return err
-	}
-	if t.applied > position { // the page is newer, or the counter was deleted
-		sh.pending[of] = pendingEvents{position: position}
-		return nil
-	}
-	c := sh.addLocked(of, position)
-	sh.setStateLocked(c, t, base)
-	return nil
+	_, err := r.load(of, position)
+	return err
 }

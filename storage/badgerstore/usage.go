@@ -75,7 +75,7 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 			}
 			d.Add(n, id, seq, t.Usage(core.MeterRequests, p, nil, at))
 		}
-		return s.eachCounter(on, add, func(view) error { return nil })
+		return s.eachCounter(on, add, nil)
 	})
 	if err == nil {
 		err = s.nameKeys(account, &d)
@@ -184,8 +184,8 @@ func (st *newerDays) add(cell byte, kind uint32, t *counterState) {
 	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, cellDay{cell, d}) })
 }
 
-// eachDayOnPage calls fn with the numbers of the counters on a page, with p.shared only with the shared ones, as if they were those of
-// all requests. It reads the archive after the counters in memory, so it does
+// eachDayOnPage calls fn with the numbers of the counters on a page. With p.shared it leaves out all but the shared numbers, and gives
+// them the indexes of the numbers of all requests. It reads the archive after the counters in memory, so it does
 // not miss days that a checkpoint writes in between.
 func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber)) error {
 	emit := fn
@@ -218,39 +218,5 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 				}
 			}
 		})
-	})
-}
-
-// eachCounter calls fn with the counters in some cells of a page: first with those in memory, then with the others, which it
-// reads from the page and the events after it. Then it calls last with the view of the page. fn must not keep its argument.
-func (s *Store) eachCounter(p *cells, fn func(cell byte, t *counterState), last func(view) error) error {
-	absent := map[byte]int64{} // the positions of the last events of the counters that are not in memory, 0 if the page has them
-	sh := s.counters.shard(p.page.counter(0))
-	for mask := p.mask; mask != 0; mask &= mask - 1 {
-		cell := byte(bits.TrailingZeros64(mask))
-		if c := sh.lockIdle(p.page.counter(cell)); c != nil {
-			fn(cell, &c.counterState)
-		} else {
-			absent[cell] = sh.pending[p.page.counter(cell)].position
-		}
-		sh.mu.Unlock()
-	}
-	return s.viewCounters(func(r view) error {
-		if len(absent) > 0 {
-			err := r.onPage(p.page, func(pg *page) error {
-				for cell, position := range absent {
-					t, _, err := s.stateAt(pg[cell], p.page.counter(cell), position)
-					if err != nil {
-						return err
-					}
-					fn(cell, &t)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return last(r)
 	})
 }
