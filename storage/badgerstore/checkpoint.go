@@ -48,52 +48,46 @@ type checkpointer struct {
 	at          atomic.Int64          // when the last checkpoint ended without an error, Unix nanoseconds
 	waits       atomic.Uint64         // requests that waited for a checkpoint
 
-	mu    sync.Mutex    // guards ended
-	ended chan struct{} // closed when the current checkpoint ends
+	waiting sync.Mutex
+	ended   sync.Cond // a checkpoint has ended, or waiting requests must end; with the lock waiting
 }
 
 func newCheckpointer() *checkpointer {
-	c := &checkpointer{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c := &checkpointer{wake: make(chan struct{}, 1)}
+	c.ended.L = &c.waiting
 	c.maxPending.Store(maxPending)
 	c.at.Store(time.Now().UnixNano())
 	return c
 }
 
-// waitForRoom waits until the events after the last checkpoint are below the limits of full. It returns an error
-// when the store has failed or is being closed, and when the last checkpoint has failed.
+// waitForRoom waits until the events after the last checkpoint are below the limits of hasRoom. It returns an error
+// when the store has failed or is being closed, and when a checkpoint fails meanwhile.
 func (c *checkpointer) waitForRoom(s *Store) error {
-	for {
-		pending := s.events.Written() - c.mark.Load()
-		if pending >= checkpointBytes || c.requestIDs.Load() >= checkpointRequestIDs {
-			c.request()
-		}
-		if !c.full(s) {
-			return nil
-		}
-		c.waits.Add(1)
-		c.mu.Lock()
-		ended := c.ended
-		c.mu.Unlock()
-		if !c.full(s) {
-			return nil
-		}
-		err := s.stopped() // if nil, a later wakeWaiting closes ended
-		if err == nil {
-			<-ended
-			err = s.stopped()
-		}
-		if err != nil {
+	if c.hasRoom(s) {
+		return nil
+	}
+	c.waiting.Lock()
+	defer c.waiting.Unlock()
+	for !c.hasRoom(s) {
+		if err := s.stopped(); err != nil { // if nil, a later wakeWaiting ends Wait
 			return err
 		}
-		if err := c.failed.Load(); err != nil && c.full(s) {
-			return *err
+		c.waits.Add(1)
+		c.ended.Wait()
+		if err := c.failed.Load(); err != nil && !c.hasRoom(s) {
+			return firstOf(s.stopped(), *err)
 		}
 	}
+	return nil
 }
 
-// full reports whether requests have to wait for a checkpoint.
-func (c *checkpointer) full(s *Store) bool {
-	return s.events.Written()-c.mark.Load() >= c.maxPending.Load() || c.requestIDs.Load() >= maxPendingRequestIDs
+// hasRoom reports whether requests need not wait for a checkpoint. It requests a checkpoint when one is due.
+func (c *checkpointer) hasRoom(s *Store) bool {
+	pending, requestIDs := s.events.Written()-c.mark.Load(), c.requestIDs.Load()
+	if pending >= checkpointBytes || requestIDs >= checkpointRequestIDs {
+		c.request()
+	}
+	return pending < c.maxPending.Load() && requestIDs < maxPendingRequestIDs
 }
 
 // request requests a checkpoint now.
@@ -106,10 +100,9 @@ func (c *checkpointer) request() {
 
 // wakeWaiting wakes all callers of waitForRoom that wait.
 func (c *checkpointer) wakeWaiting() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(c.ended)
-	c.ended = make(chan struct{})
+	c.waiting.Lock()
+	defer c.waiting.Unlock()
+	c.ended.Broadcast()
 }
 
 // batch is a batch of counters and request ids that a checkpoint writes.
@@ -209,8 +202,8 @@ func (b *batch) take(s *Store, sh *shard) {
 
 // add adds a counter. The caller holds the lock of its shard.
 func (b *batch) add(c *counter) {
-	from, state, ended := len(b.bytes), counterState{}, endedDays{}
-	state, ended = c.onPage(c.kind)
+	from := len(b.bytes)
+	state, ended := c.forPage(c.kind)
 	b.bytes = state.encode(b.bytes)
 	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, b.bytes[from:len(b.bytes):len(b.bytes)], ended})
 }
@@ -289,7 +282,7 @@ func (s *Store) writePage(txn *badger.Txn, counters []batched) (size int, done b
 			if err != nil {
 				return 0, false, err
 			}
-			t, c.ended = t.onPage(c.kind)
+			t, c.ended = t.forPage(c.kind)
 			c.record = t.encode(nil)
 		}
 		if appliedOf(pg[c.cell()]) <= c.position { // otherwise the counter was deleted since take

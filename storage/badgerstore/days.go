@@ -88,9 +88,9 @@ type endedDays struct {
 	archiveStale bool // see counterState
 }
 
-// onPage returns the state that the page has after a checkpoint, and the days that the archive has then. Counts are still added to
+// forPage returns the state that the page has after a checkpoint, and the days that the archive has then. Counts are still added to
 // the last day of each number except windowNumber, so these days stay on the page.
-func (t *counterState) onPage(kind uint32) (page counterState, ended endedDays) {
+func (t *counterState) forPage(kind uint32) (page counterState, ended endedDays) {
 	page, ended.archiveStale = *t, t.archiveStale
 	page.archiveStale = false
 	for i, d := range t.days {

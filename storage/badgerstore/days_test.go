@@ -147,7 +147,7 @@ func TestDaysOfBusyCounter(t *testing.T) {
 	}
 	wantDays(t, s, ofKey("key"), want...)
 	of := keyRef(t, s, "key")
-	if _, ended := s.counters.shard(of).peekLocked(of).onPage(kindKey); ended.list != nil {
+	if _, ended := s.counters.shard(of).peekLocked(of).forPage(kindKey); ended.list != nil {
 		t.Errorf("not in the archive: got %+v, want nothing", ended)
 	}
 }
