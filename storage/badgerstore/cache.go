@@ -336,27 +336,13 @@ func (c *counter) changedLocked() {
 // hold makes counters busy until release, while their keys or users are deleted.
 func (all *counterCache) hold(refs []ref, written int64) {
 	for _, of := range refs {
-		all.holdOne(of, written)
-	}
-}
-
-func (all *counterCache) holdOne(of ref, written int64) {
-	sh := all.shard(of)
-	for {
-		sh.mu.Lock()
-		c := sh.peekLocked(of)
+		sh := all.shard(of)
+		c := sh.lockIdle(of)
 		if c == nil {
 			c = sh.addLocked(of, written)
 		}
-		busy := c.busy
-		if busy == nil {
-			c.busy = make(chan struct{})
-		}
+		c.busy = make(chan struct{})
 		sh.mu.Unlock()
-		if busy == nil {
-			return
-		}
-		<-busy
 	}
 }
 

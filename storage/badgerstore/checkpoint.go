@@ -266,36 +266,28 @@ func countOnSamePage[C onPage](counters []C) int {
 // writePage writes the days of counters of one page to the archive, and then the counters to the page. It returns how many
 // bytes it has written. done is false when days are left: then the caller commits, and calls writePage again.
 func (s *Store) writePage(txn *badger.Txn, counters []batched) (size int, done bool, err error) {
-	p := pagePath(counters[0].page())
-	old, err := view{txn}.get(p)
-	if err != nil {
-		return 0, false, err
-	}
-	pg, err := decodePage(old)
-	if err != nil {
-		return 0, false, err
-	}
 	a := archiveUpdate{page: counters[0].page()}
-	for _, c := range counters {
-		if c.record == nil {
-			t, _, err := s.stateAt(pg[c.cell()], c.ref, c.position)
-			if err != nil {
-				return 0, false, err
+	archived := 0
+	size, err = changePage(txn, a.page, func(p *page) (_ bool, err error) {
+		for _, c := range counters {
+			if c.record == nil {
+				t, _, err := s.stateAt(p[c.cell()], c.ref, c.position)
+				if err != nil {
+					return false, err
+				}
+				t, c.ended = t.forPage(c.kind)
+				c.record = t.encode(nil)
 			}
-			t, c.ended = t.forPage(c.kind)
-			c.record = t.encode(nil)
+			if appliedOf(p[c.cell()]) <= c.position { // otherwise the counter was deleted since take
+				p[c.cell()] = c.record
+				a.add(c.cell(), c.ended)
+			}
 		}
-		if appliedOf(pg[c.cell()]) <= c.position { // otherwise the counter was deleted since take
-			pg[c.cell()] = c.record
-			a.add(c.cell(), c.ended)
-		}
-	}
-	a.clearCells |= pg.clearDropped(s.checkpointer.mark.Load())
-	if size, done, err = a.write(txn); err != nil || !done {
-		return size, false, err
-	}
-	record := pg.encode()
-	return size + len(record), true, setPage(txn, counters[0].page(), record, old != nil)
+		a.clearCells |= p.clearDropped(s.checkpointer.mark.Load())
+		archived, done, err = a.write(txn)
+		return done, err
+	})
+	return size + archived, done, err
 }
 
 // clearDropped clears the cells of counters that were deleted before a position, and returns these cells. The mark is at that

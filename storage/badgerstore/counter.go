@@ -114,11 +114,6 @@ func (t *counterState) next(at time.Time) link {
 	if m := momentOf(at); t.entries > 0 && m < t.newest {
 		l.late = t.newest.sub(m)
 	}
-	return t.withPositions(l)
-}
-
-// withPositions sets the positions prev and jump of the next link.
-func (t *counterState) withPositions(l link) link {
 	n := len(t.chain)
 	if n == 0 {
 		return l
@@ -158,14 +153,6 @@ func (t *counterState) cut(match func(position int64) bool) {
 // clearHistory removes all entries. The next entry has the number 1.
 func (t *counterState) clearHistory() {
 	t.entries, t.newest, t.late, t.chain = 0, 0, 0, t.chain[:0]
-}
-
-// lastPosition returns the position of the last entry, 0 when there is none.
-func (t *counterState) lastPosition() int64 {
-	if n := len(t.chain); n > 0 {
-		return t.chain[n-1]
-	}
-	return 0
 }
 
 // clone returns a deep copy.

@@ -22,11 +22,7 @@ func (s *Store) AppendHistory(_ context.Context, id core.CounterID, entries []co
 // importHistory appends entries to a history, as events that no counter counts. With replace, it first appends the state
 // of the counter with an empty history. Replay continues from that state, so the older events leave the history.
 func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention time.Duration, replace bool) error {
-	if err := s.enterToWrite(); err != nil {
-		return err
-	}
-	defer s.leave()
-	err := s.change(id, func(c *counter) error {
+	return s.importInto([]core.CounterID{id}, func(_ int, c *counter) error {
 		if replace {
 			c.clearHistory()
 			if err := s.setLocked(c); err != nil {
@@ -45,7 +41,6 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention
 		}
 		return nil
 	})
-	return fault(firstOf(err, s.events.Flush()))
 }
 
 // newImported returns the event of an imported entry. The event is in the history of one counter only.
@@ -61,41 +56,32 @@ func newImported(c *counter, entry *core.Entry, retention time.Duration) event {
 // SetCounters implements [core.Importer]. It changes the counters in memory, and appends their new states to the event
 // log.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
-	if err := s.enterToWrite(); err != nil {
-		return err
-	}
-	defer s.leave()
-	for i, id := range ids {
-		to := &counters[i]
-		err := s.set(id, func(c *counter) {
-			before := c.Day()
-			c.Set(to)
-			c.endWindowDay(c.kind, before)
-		})
-		if err != nil {
-			return fault(err)
-		}
-	}
-	return fault(s.events.Flush())
+	return s.importInto(ids, func(i int, c *counter) error {
+		before := c.Day()
+		c.Set(&counters[i])
+		c.endWindowDay(c.kind, before)
+		return s.setLocked(c)
+	})
 }
 
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.CounterDay) error {
+	return s.importInto([]core.CounterID{id}, func(_ int, c *counter) error {
+		c.setDays(c.kind, days)
+		return s.setLocked(c)
+	})
+}
+
+// importInto runs fn on counters in memory, under the locks of their shards, and waits until the event log has written what fn appends.
+func (s *Store) importInto(ids []core.CounterID, fn func(i int, c *counter) error) (err error) {
 	if err := s.enterToWrite(); err != nil {
 		return err
 	}
 	defer s.leave()
-	err := s.set(id, func(c *counter) { c.setDays(c.kind, days) })
+	for i := 0; i < len(ids) && err == nil; i++ {
+		err = s.change(ids[i], func(c *counter) error { return fn(i, c) })
+	}
 	return fault(firstOf(err, s.events.Flush()))
-}
-
-// set runs fn on a counter in memory, under the lock of its shard, and appends the new state of the counter to the event
-// log.
-func (s *Store) set(id core.CounterID, fn func(*counter)) error {
-	return s.change(id, func(c *counter) error {
-		fn(c)
-		return s.setLocked(c)
-	})
 }
 
 // setLocked appends the state of a changed counter to the event log. The caller holds the lock of its shard.

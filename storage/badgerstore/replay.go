@@ -97,7 +97,11 @@ func (r *replay) redo(payload []byte, position int64) error {
 			sh.removeLocked(c)
 		}
 	}
-	if err := r.undrop(w); err != nil || r.ofSnapshot {
+	created, err := r.s.createdCounters(w) // an import can reuse the number of a deleted key or user
+	for _, of := range created {
+		delete(r.dropped, of)
+	}
+	if err != nil || r.ofSnapshot {
 		return err
 	}
 	if value, first := w.value(at(kindSchema)); first { // the database is replayed from the first record of the store on
@@ -112,19 +116,6 @@ func (r *replay) redo(payload []byte, position int64) error {
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	return r.s.write(w, position)
-}
-
-// undrop removes the keys and users that w creates from dropped: an import can reuse the number of a deleted
-// key or user.
-func (r *replay) undrop(w *writes) error {
-	if len(r.dropped) == 0 {
-		return nil
-	}
-	list, err := r.s.createdCounters(w)
-	for _, of := range list {
-		delete(r.dropped, of)
-	}
-	return err
 }
 
 // createdCounters returns the counters of the keys and users that w writes.

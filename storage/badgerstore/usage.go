@@ -171,19 +171,6 @@ func (r view) members(base path) ([]int64, error) {
 	return f.Page(0, f.Len())
 }
 
-// newerDays has the days of the counters of a page that are newer than the archive.
-type newerDays struct {
-	days     []cellDay
-	archived uint64 // the cells whose days in the archive count
-}
-
-func (st *newerDays) add(cell byte, kind uint32, t *counterState) {
-	if !t.archiveStale {
-		st.archived |= 1 << cell
-	}
-	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, cellDay{cell, d}) })
-}
-
 // eachDayOnPage calls fn with the numbers of the counters on a page. With p.shared it leaves out all but the shared numbers, and gives
 // them the indexes of the numbers of all requests. It reads the archive after the counters in memory, so it does
 // not miss days that a checkpoint writes in between.
@@ -196,21 +183,27 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 			}
 		}
 	}
-	var st newerDays
-	add := func(cell byte, t *counterState) { st.add(cell, p.page.kind, t) }
+	var newer []cellDay // than the archive
+	var archived uint64 // the cells whose days in the archive count
+	add := func(cell byte, t *counterState) {
+		if !t.archiveStale {
+			archived |= 1 << cell
+		}
+		t.eachDay(p.page.kind, func(d dayNumber) { newer = append(newer, cellDay{cell, d}) })
+	}
 	return s.eachCounter(p, add, func(r view) error {
-		for _, d := range st.days {
+		for _, d := range newer {
 			if first <= d.date && d.date <= last {
 				emit(d.dayNumber)
 			}
 		}
 		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
-			for _, d := range st.days { // replaces the number in the archive
+			for _, d := range newer { // replaces the number in the archive
 				if d.date == date {
 					a[d.cell][d.number] = 0
 				}
 			}
-			for mask := st.archived; mask != 0; mask &= mask - 1 {
+			for mask := archived; mask != 0; mask &= mask - 1 {
 				for n, used := range a[bits.TrailingZeros64(mask)][:dayNumbersOf(p.page.kind)] {
 					if used > 0 {
 						emit(dayNumber{date, uint8(n), used})
