@@ -98,6 +98,7 @@ func newCounterCache(limit int, written func() int64) *counterCache {
 	for i := range all.shards {
 		all.shards[i].all = all
 		all.shards[i].pending = map[ref]pendingEvents{}
+		all.shards[i].requestIDs.positions = map[requestKey]int64{}
 	}
 	all.resize(limit)
 	return all
@@ -233,7 +234,7 @@ func (s *shard) evictLocked(written int64) bool {
 	}
 	c := &e.Value
 	if c.dirty {
-		s.pending[c.ref] = pendingEvents{position: c.applied, events: 1}
+		s.pending[c.ref] = pendingEvents{position: c.applied}
 	}
 	s.removedLocked(c)
 	s.all.evictions.Add(1)

@@ -40,9 +40,12 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 		return core.ConsumeResult{}, err
 	}
 	for {
-		first, found, known, err := s.lookUp(c, key, user)
-		if found || err != nil {
-			return first, err
+		first, known, err := s.lookUp(c, key, user)
+		if err != nil {
+			return core.ConsumeResult{}, err
+		}
+		if first != nil {
+			return *first, nil
 		}
 		switch d := s.decide(c, key, user, known); {
 		case d.err != nil:
@@ -175,7 +178,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 		position, d.ticket, d.err = s.append(c, key, user, &d.result)
 		d.appended = d.err == nil
 		if c.RequestID != "" && d.appended {
-			keyShard.requestIDs.addLocked(requestKey{of, c.RequestID}, position)
+			keyShard.requestIDs.positions[requestKey{of, c.RequestID}] = position
 			s.checkpointer.requestIDs.Add(1)
 		}
 		if c.Rate != nil && c.Adjustment == nil && d.appended {
@@ -273,14 +276,6 @@ type requestKey struct {
 	id  string
 }
 
-// addLocked adds the position of the event of a request id. The caller holds the lock of the shard.
-func (r *requestIDs) addLocked(id requestKey, position int64) {
-	if r.positions == nil {
-		r.positions = map[requestKey]int64{}
-	}
-	r.positions[id] = position
-}
-
 // requestIDPath returns the path of the record with the position of the event of a request id.
 func requestIDPath(id requestKey) path {
 	return append(at(kindRequestID).number(int64(id.key.account)), byte(id.key.kind)).number(id.key.number).text(id.id)
@@ -292,14 +287,14 @@ type noAnswer struct {
 	position int64  // of an event that is too old to be the answer; 0 without such an event
 }
 
-// lookUp returns the answer to the first request with the same id within the last 24 hours. found is false for a request without
-// an id, and for the first request with its id. lookUp returns an error when the key or the user does not exist.
-func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
+// lookUp returns the answer to the first request with the same id within the last 24 hours, nil without one. It returns an error when
+// the key or the user of a request with an id does not exist.
+func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeResult, known noAnswer, err error) {
 	if c.RequestID == "" {
-		return v, false, known, nil
+		return nil, known, nil
 	}
 	if err := s.loadBoth(c, key, user); err != nil {
-		return v, false, known, err
+		return nil, known, err
 	}
 	id, sh := requestKey{key, c.RequestID}, s.counters.shard(key)
 	sh.mu.Lock()
@@ -312,20 +307,20 @@ func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult
 		})
 	}
 	if err != nil || known.position == 0 {
-		return v, false, known, err
+		return nil, known, err
 	}
 	e, err := s.event(known.position)
 	switch {
 	case errors.Is(err, eventlog.ErrGone):
-		return v, false, known, nil
+		return nil, known, nil
 	case err != nil:
-		return v, false, known, err
+		return nil, known, err
 	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
-		return v, false, known, nil
+		return nil, known, nil
 	case e.Adjustment != nil: // no limit has decided
-		return core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, true, known, nil
+		return &core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, known, nil
 	}
-	return e.first.repeated(), true, known, nil
+	return e.first.repeated(), known, nil
 }
 
 // currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.

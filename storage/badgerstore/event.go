@@ -78,10 +78,9 @@ type answer struct {
 }
 
 // repeated returns the answer to a repeated request.
-func (v *answer) repeated() core.ConsumeResult {
-	result := v.result
-	result.Allowed, result.FirstTerms = true, &v.terms
-	return result
+func (v *answer) repeated() *core.ConsumeResult {
+	v.result.Allowed, v.result.FirstTerms = true, &v.terms
+	return &v.result
 }
 
 // errEvent means that a record has a valid checksum, and is not the event that its position must have.

@@ -179,7 +179,7 @@ func (r *replay) event(e *event, position int64) error {
 	if e.requestID != "" {
 		r.remembered++
 		of := e.requestIDOwner()
-		r.s.counters.shard(of).requestIDs.addLocked(requestKey{of, e.requestID}, position)
+		r.s.counters.shard(of).requestIDs.positions[requestKey{of, e.requestID}] = position
 	}
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }
