@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"sync"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
@@ -197,7 +196,7 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 	}
 	var buf [eventBuffer]byte
 	record := e.encode(buf[:0])
-	position, t, err = s.events.AppendAwaited(record.append, e.keep(s.clock.Load()))
+	position, t, err = s.events.AppendAwaited(record.append, e.keep(s.clock.Load(), c.Retention))
 	if err != nil {
 		return 0, t, err
 	}
@@ -214,7 +213,7 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 		e := newEvent(c, key, user, reason)
 		var buf [eventBuffer]byte
 		record := e.encode(buf[:0])
-		if position, err := s.events.Append(record.append, e.keep(s.clock.Load())); err == nil {
+		if position, err := s.events.Append(record.append, e.keep(s.clock.Load(), c.Retention)); err == nil {
 			count(&e, key, user, position)
 			return
 		}
@@ -229,15 +228,9 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 	}
 }
 
-// maxRetention bounds the retention of an entry.
-const maxRetention = 100 * 365 * 24 * time.Hour
-
 // newEvent returns the event of a request. The reason is "" for an allowed request.
 func newEvent(c *core.Consumption, key, user *counter, reason core.Reason) event {
-	e := event{
-		Entry: c.Entry, account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At),
-		retention: min(max(c.Retention, 0), maxRetention),
-	}
+	e := event{Entry: c.Entry, account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At)}
 	if key != user {
 		e.key, e.ofKey = key.number, key.next(c.Entry.At)
 	}

@@ -64,7 +64,6 @@ type event struct {
 	uncounted bool   // from an import: no counter counts the event, and it is in one history only
 	ofKey     link
 	ofUser    link
-	retention time.Duration // the histories include the entry for this time after At
 
 	since     *core.Since // of a user with anchors; nil for the calendar
 	requestID string      // "" for a request without an id
@@ -104,14 +103,11 @@ const eventBuffer = 256
 type encodedEvent struct {
 	*event
 	bytes []byte
-	links int // where the links belong
 }
 
 // append appends the record of an event to b. position is the position of the record. The event log calls append under its lock.
 func (x *encodedEvent) append(b []byte, position int64) []byte {
-	b = append(b, x.bytes[:x.links]...)
-	b = x.ofUser.append(x.ofKey.append(b, position), position)
-	return append(b, x.bytes[x.links:]...)
+	return x.ofUser.append(x.ofKey.append(append(b, x.bytes...), position), position)
 }
 
 // encode encodes all of an event but its links into a buffer.
@@ -120,11 +116,6 @@ func (x *encodedEvent) append(b []byte, position int64) []byte {
 //	account, key, user                uvarints
 //	at                                time
 //	cost                              uvarint
-//	retention                         uvarint of whole minutes, plus 1
-//	for the key, then for the user:
-//	  number                          uvarint; 0 when the event is not in this history
-//	  prev, jump                      uvarints: the distances to the older entries; 0 without such an entry
-//	  late                            uvarint of nanoseconds
 //	key id, endpoint, method, address texts
 //	with flagCosts:                   number of meters, uvarint; for each its name, a text, and its cost, uvarint
 //	with flagDenied:                  the index of the reason in [core.Reasons], 1 byte
@@ -133,6 +124,7 @@ func (x *encodedEvent) append(b []byte, position int64) []byte {
 //	only with a request id:
 //	  request id                      text
 //	  answer                          see answer.append
+//	links of the key, of the user     see link.append
 func (e *event) encode(b []byte) encodedEvent {
 	b = append(b, e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
@@ -140,8 +132,6 @@ func (e *event) encode(b []byte) encodedEvent {
 	b = binary.AppendUvarint(b, uint64(e.UserID))
 	b = record.AppendTime(b, e.At)
 	b = binary.AppendUvarint(b, uint64(e.Cost))
-	b = binary.AppendUvarint(b, uint64(e.retention/time.Minute+1))
-	links := len(b)
 	b = record.AppendText(b, e.KeyID)
 	b = record.AppendText(b, e.Endpoint)
 	b = record.AppendText(b, e.Method)
@@ -168,7 +158,7 @@ func (e *event) encode(b []byte) encodedEvent {
 	if e.requestID != "" {
 		b = e.first.append(record.AppendText(b, e.requestID))
 	}
-	return encodedEvent{e, b, links}
+	return encodedEvent{e, b}
 }
 
 func (e *event) flags() byte {
@@ -185,6 +175,11 @@ func flagByte(b bool) byte {
 	return 0
 }
 
+// append appends the link of an event at a position.
+//
+//	number      uvarint; 0 when the event is not in this history
+//	prev, jump  uvarints: the distances to the older entries; 0 without such an entry
+//	late        uvarint of nanoseconds
 func (l *link) append(b []byte, position int64) []byte {
 	b = binary.AppendUvarint(b, uint64(l.number))
 	b = binary.AppendUvarint(b, back(position, l.prev))
@@ -251,13 +246,16 @@ func (e *event) refs() (key, user ref) {
 	return ref{e.key, e.account, kindKey}, ref{e.UserID, e.account, kindUser}
 }
 
+// maxRetention bounds the retention of an entry.
+const maxRetention = 100 * 365 * 24 * time.Hour
+
 // keep returns how long an event that is written now is kept. Until is the end of its retention. Before Hard the event is
 // kept in any case, because it has the answer to its request id.
-func (e *event) keep(now int64) (k eventlog.Keep) {
+func (e *event) keep(now int64, retention time.Duration) (k eventlog.Keep) {
 	if e.requestID != "" {
 		k.Hard = now + int64(idRetention/time.Second)
 	}
-	k.Until = max(k.Hard, now+int64((keptLonger+e.retention)/time.Second))
+	k.Until = max(k.Hard, now+int64((keptLonger+min(max(retention, 0), maxRetention))/time.Second))
 	return k
 }
 

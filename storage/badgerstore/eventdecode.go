@@ -16,8 +16,6 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 	e.account, e.key, e.UserID = uint32(r.Uvarint()), int64(r.Uvarint()), int64(r.Uvarint())
 	e.At = r.Time()
 	e.Cost = int64(r.Uvarint())
-	e.retention = time.Duration(r.Uvarint()) * time.Minute
-	e.ofKey, e.ofUser = r.link(position), r.link(position)
 	e.KeyID, e.Endpoint, e.Method, e.IP = r.Text(), r.Text(), r.Text(), r.Text()
 	if flags&flagCosts != 0 {
 		for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
@@ -41,7 +39,8 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		e.requestID = r.Text()
 		e.first = r.answer()
 	}
-	if r.Failed() || len(r.Rest()) > 0 {
+	e.ofKey, e.ofUser = r.link(position), r.link(position)
+	if r.Failed() || !r.Ended() {
 		return event{}, errEvent
 	}
 	return e, nil

@@ -30,9 +30,9 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention
 			}
 		}
 		for i := range entries {
-			e := newImported(c, &entries[i], retention)
+			e := newImported(c, &entries[i])
 			record := e.encode(nil)
-			position, err := s.events.Append(record.append, e.keep(s.clock.Load()))
+			position, err := s.events.Append(record.append, e.keep(s.clock.Load(), retention))
 			if err != nil {
 				return err
 			}
@@ -44,8 +44,8 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention
 }
 
 // newImported returns the event of an imported entry. The event is in the history of one counter only.
-func newImported(c *counter, entry *core.Entry, retention time.Duration) event {
-	e := event{Entry: *entry, account: c.account, uncounted: true, retention: min(max(retention, 0), maxRetention)}
+func newImported(c *counter, entry *core.Entry) event {
+	e := event{Entry: *entry, account: c.account, uncounted: true}
 	if c.kind == kindKey {
 		e.key = c.number
 	}

@@ -83,7 +83,7 @@ func TestEventSize(t *testing.T) {
 		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true, Reason: core.ReasonExpired,
 			KeyID: "key_" + strings.Repeat("x", 20), Endpoint: strings.Repeat("x", core.MaxEntryEndpoint),
 			Method: strings.Repeat("x", core.MaxEntryMethod), IP: strings.Repeat("x", core.MaxEntryAddress)},
-		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: maxRetention, ofKey: l, ofUser: l,
+		account: math.MaxUint32, key: math.MaxInt64, shared: true, ofKey: l, ofUser: l,
 	}
 	const record = 7 // bytes that the event log adds to a record
 	for meters := range 2 {
@@ -110,7 +110,7 @@ func TestEvent(t *testing.T) {
 	since := core.Anchors{{Start: noon.AddDate(0, 0, -3)}}.Since(noon)
 	usual := event{
 		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, Denied: true, Reason: core.ReasonQuota},
-		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: 30 * time.Minute,
+		account: math.MaxUint32, key: math.MaxInt64, shared: true,
 		ofKey:     link{number: 5, prev: position - 100, jump: 7, late: 5},
 		ofUser:    link{number: math.MaxInt64, prev: position - 1},
 		requestID: "id", first: &answer{core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Month, Limit: math.MaxInt64},
@@ -131,7 +131,6 @@ func TestEvent(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: decodeEvent: %v", name, err)
 		}
-		want.retention += time.Minute // the retention is stored in minutes, rounded up
 		if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, answer{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
