@@ -14,9 +14,9 @@ import (
 // event returns the event with a number, or eventlog.ErrGone when it, or a later event that leads to it, cannot be read any
 // more: its segment was removed, or a repair has left a hole there.
 func (f *eventFinder) event(number int64) (event, error) {
-	position, n, read := f.nearest(number)
+	position, n := f.nearest(number)
 	for {
-		if !read {
+		if n != f.number {
 			e, err := f.s.event(position)
 			if err != nil {
 				return event{}, err
@@ -35,13 +35,12 @@ func (f *eventFinder) event(number int64) (event, error) {
 		} else {
 			position, n = l.prev, n-1
 		}
-		read = false
 	}
 }
 
 // nearest returns where the search for an event begins: at the nearest later event of the chain, or at the event that
-// was read last if that is nearer. read is true for the event that was read last.
-func (f *eventFinder) nearest(number int64) (position, n int64, read bool) {
+// was read last if that is nearer.
+func (f *eventFinder) nearest(number int64) (position, n int64) {
 	t := f.counterState
 	n = t.entries
 	i := len(t.chain) - 1
@@ -49,9 +48,9 @@ func (f *eventFinder) nearest(number int64) (position, n int64, read bool) {
 		n = jump(n)
 	}
 	if f.number >= number && f.number <= n {
-		return 0, f.number, true
+		return 0, f.number
 	}
-	return t.chain[i], n, false
+	return t.chain[i], n
 }
 
 // event is a request in the event log. It is an entry in the histories of its key and of its user, and has all data from
