@@ -82,10 +82,9 @@ type shard struct {
 // A counter is busy while a goroutine loads it, and while its key or user is deleted. A busy counter
 // is in its table without a state, so that no other goroutine loads it: the others wait for busy.
 type counterCache struct {
-	shards  [shards]shard
-	limit   atomic.Int64
-	count   atomic.Int64 // number of counters
-	buckets atomic.Int64 // number of token buckets
+	shards [shards]shard
+	limit  atomic.Int64
+	count  atomic.Int64 // number of counters
 
 	misses    atomic.Uint64 // counters that were read from the database
 	evictions atomic.Uint64
@@ -266,14 +265,12 @@ type bucket struct {
 // fullAt returns when the bucket is full, in Unix milliseconds.
 func (b *bucket) fullAt() int64 { return b.At + b.Taken/b.perMillisecond }
 
-// The bounds of the buckets in memory. A bucket takes about 80 bytes.
-const (
-	maxBuckets = 1 << 20 // in all shards, and up to one more in each shard
+// maxBuckets is the largest number of buckets in a shard: a million in all shards. A bucket takes about 80 bytes.
+const maxBuckets = 1 << 20 / shards
 
-	// bucketCandidates is the number of buckets that takeLocked looks at to drop one. With 4, at most a quarter of the buckets are
-	// full in the long run: each new bucket then drops one.
-	bucketCandidates = 4
-)
+// bucketCandidates is the number of buckets that takeLocked looks at to drop one. With 4, at most a quarter of the buckets are full in
+// the long run: each new bucket then drops one.
+const bucketCandidates = 4
 
 // bucketLocked returns the bucket of a counter, a full one if there is none.
 func (s *shard) bucketLocked(of ref) core.Bucket {
@@ -284,36 +281,25 @@ func (s *shard) bucketLocked(of ref) core.Bucket {
 }
 
 // takeLocked takes a token for a request out of the bucket of a counter. If the counter has none, it adds one, and drops a full one
-// among a few others. If there are maxBuckets, it drops the first of these to get full, even if that is not full yet.
+// among a few others. With maxBuckets in the shard, it drops the first of these to get full, even if that is not full yet.
 func (s *shard) takeLocked(of ref, c *core.Consumption) {
 	e := s.buckets.Find(of.hash(), of)
 	if e == nil {
 		var first *cachetable.Entry[ref, bucket]
-		dropped := s.buckets.Evict(bucketCandidates, func(e *cachetable.Entry[ref, bucket]) bool {
+		full := s.buckets.Evict(bucketCandidates, func(e *cachetable.Entry[ref, bucket]) bool {
 			if first == nil || e.Value.fullAt() < first.Value.fullAt() {
 				first = e
 			}
 			return e.Value.Full(e.Value.perMillisecond, c.Entry.At.UnixMilli())
 		})
-		switch {
-		case dropped != nil:
-			s.all.buckets.Add(-1)
-		case first != nil && s.all.buckets.Load() >= maxBuckets:
-			s.dropBucketLocked(first.Key)
+		if full == nil && s.buckets.Len() >= maxBuckets {
+			s.buckets.Remove(first.Key.hash(), first.Key)
 		}
 		e = cachetable.NewEntry(of.hash(), of, bucket{})
 		s.buckets.Put(e)
-		s.all.buckets.Add(1)
 	}
 	e.Value.Take(c.Rate, c.Entry.At)
 	e.Value.perMillisecond = c.Rate.PerMillisecond()
-}
-
-// dropBucketLocked drops the bucket of a counter, if the counter has one.
-func (s *shard) dropBucketLocked(of ref) {
-	if s.buckets.Remove(of.hash(), of) {
-		s.all.buckets.Add(-1)
-	}
 }
 
 // removeLocked removes a counter from memory.
@@ -360,7 +346,7 @@ func (all *counterCache) release(refs []ref, deleted bool) {
 		}
 		if deleted {
 			delete(sh.pending, of)
-			sh.dropBucketLocked(of)
+			sh.buckets.Remove(of.hash(), of)
 		}
 		sh.mu.Unlock()
 	}
