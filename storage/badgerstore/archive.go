@@ -94,12 +94,12 @@ func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *
 		}
 		return nil
 	}
-	return r.eachFrom(archivePrefix(page), archivePath(page, first), func(p path, record []byte) (bool, error) {
+	return r.eachFrom(archivePrefix(page), archivePath(page, first), func(p path, value []byte) (bool, error) {
 		date := dateIn(p)
 		if date > last {
 			return false, nil
 		}
-		if err := a.decode(record, page.kind); err != nil {
+		if err := a.decode(value, page.kind); err != nil {
 			return false, err
 		}
 		fn(date, &a)
@@ -109,7 +109,7 @@ func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *
 
 // archived reads a day of a page, and reports whether the archive has the day.
 func (r view) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
-	err = r.read(archivePath(page, date), func(record []byte) error { return a.decode(record, page.kind) })
+	err = r.read(archivePath(page, date), func(value []byte) error { return a.decode(value, page.kind) })
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return false, nil
 	}
@@ -180,9 +180,9 @@ func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) 
 		if size > maxArchived {
 			return size, false, nil
 		}
-		p, record := archivePath(a.page, date), c.after.encode(a.page.kind)
-		size += len(p) + len(record)
-		if err := setOrDelete(txn, p, record); err != nil {
+		p, value := archivePath(a.page, date), c.after.encode(a.page.kind)
+		size += len(p) + len(value)
+		if err := setOrDelete(txn, p, value); err != nil {
 			return 0, false, err
 		}
 	}
