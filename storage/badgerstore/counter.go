@@ -40,7 +40,8 @@ type counterState struct {
 	// see jump.
 	chain []int64
 
-	// days has the numbers of days that the archive lacks, or has with older values. Of each number, the last day is the latest.
+	// days has the numbers of days that the archive lacks, or has with older values. Of each number but windowNumber, the
+	// last day is the latest.
 	days         []dayNumber
 	archiveStale bool // the days in the archive do not count: the counter was deleted, or an import replaces them
 }
