@@ -378,12 +378,3 @@ func (c *Counter) AddDenied(day Date, recorded int) {
 
 // Date returns the day of a day window.
 func (t WindowUsage) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
-
-// AddDay adds cost to a day window: to the day that contains at, or to the later day that the
-// window is of.
-func (t *WindowUsage) AddDay(cost int64, at time.Time) {
-	if start := calendarOf(at).start; start > t.Start {
-		*t = WindowUsage{Start: start}
-	}
-	t.Used = AddSaturating(t.Used, cost)
-}

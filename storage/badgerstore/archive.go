@@ -9,6 +9,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // The archive has the days that have ended. One record has one day of all counters of a page, so that a query for many
@@ -16,9 +17,8 @@ import (
 // that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
 // harmless.
 //
-//	cell                           1 byte
-//	allowed, denied                uvarints
-//	shared denied, shared allowed  uvarints, only of users
+//	cell     1 byte
+//	numbers  uvarints, in the order of package record; a key has only the first two
 //
 // Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
 // days while the page has the record of the deleted counter. The transaction that clears this record also removes the
@@ -43,18 +43,18 @@ func dateIn(p path) core.Date {
 }
 
 // archivedDay has the numbers of one day for all counters of a page.
-type archivedDay struct{ cells [pageCells][dayNumbers]int64 }
+type archivedDay [pageCells][record.DayNumbers]int64
 
 // decode decodes a day. The counters of the page have the kind.
-func (a *archivedDay) decode(record []byte, kind uint32) error {
+func (a *archivedDay) decode(b []byte, kind uint32) error {
 	*a = archivedDay{}
-	for r := newDecoder(record); !r.Ended(); {
+	for r := newDecoder(b); !r.Ended(); {
 		cell := byte(r.Uint(1))
 		if cell >= pageCells {
 			return errRecord
 		}
 		for n := range dayNumbersOf(kind) {
-			a.cells[cell][n] = int64(r.Uvarint())
+			a[cell][n] = int64(r.Uvarint())
 		}
 		if r.Failed() {
 			return errRecord
@@ -65,11 +65,10 @@ func (a *archivedDay) decode(record []byte, kind uint32) error {
 
 // encode returns the record of a day, nil when all numbers are 0.
 func (a *archivedDay) encode(kind uint32) (b []byte) {
-	for cell := range a.cells {
-		numbers := a.cells[cell][:dayNumbersOf(kind)]
-		if a.cells[cell] != [dayNumbers]int64{} {
+	for cell := range a {
+		if a[cell] != [record.DayNumbers]int64{} {
 			b = append(b, byte(cell))
-			for _, n := range numbers {
+			for _, n := range a[cell][:dayNumbersOf(kind)] {
 				b = binary.AppendUvarint(b, uint64(n))
 			}
 		}
@@ -95,12 +94,12 @@ func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *
 		}
 		return nil
 	}
-	return r.eachFrom(archivePrefix(page), archivePath(page, first), func(p path, record []byte) (bool, error) {
+	return r.eachFrom(archivePrefix(page), archivePath(page, first), func(p path, value []byte) (bool, error) {
 		date := dateIn(p)
 		if date > last {
 			return false, nil
 		}
-		if err := a.decode(record, page.kind); err != nil {
+		if err := a.decode(value, page.kind); err != nil {
 			return false, err
 		}
 		fn(date, &a)
@@ -110,7 +109,7 @@ func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *
 
 // archived reads a day of a page, and reports whether the archive has the day.
 func (r view) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
-	err = r.read(archivePath(page, date), func(record []byte) error { return a.decode(record, page.kind) })
+	err = r.read(archivePath(page, date), func(value []byte) error { return a.decode(value, page.kind) })
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return false, nil
 	}
@@ -131,10 +130,7 @@ type cellDay struct {
 }
 
 // add adds the days of a counter.
-func (a *archiveUpdate) add(cell byte, days *endedDays) {
-	if days == nil {
-		return
-	}
+func (a *archiveUpdate) add(cell byte, days endedDays) {
 	if days.archiveStale {
 		a.clearCells |= 1 << cell
 	}
@@ -151,48 +147,44 @@ const maxArchived = 256 << 10
 // then the caller commits the transaction, and calls write again in another one.
 func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) {
 	r := view{txn}
-	before, after := map[core.Date]archivedDay{}, map[core.Date]*archivedDay{}
+	type change struct{ before, after archivedDay }
+	changes := map[core.Date]*change{}
 	if a.clearCells != 0 {
 		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
-			before[date], after[date] = *day, new(*day)
-			after[date].clearCells(a.clearCells)
+			changes[date] = &change{*day, *day}
+			for cell := range day {
+				if a.clearCells&(1<<cell) != 0 {
+					changes[date].after[cell] = [record.DayNumbers]int64{}
+				}
+			}
 		})
 		if err != nil {
 			return 0, false, err
 		}
 	}
 	for _, d := range a.put {
-		day := after[d.date]
-		if day == nil {
-			day = &archivedDay{}
-			if _, err := r.archived(a.page, d.date, day); err != nil {
+		c := changes[d.date]
+		if c == nil {
+			c = new(change)
+			if _, err := r.archived(a.page, d.date, &c.before); err != nil {
 				return 0, false, err
 			}
-			before[d.date], after[d.date] = *day, day
+			c.after, changes[d.date] = c.before, c
 		}
-		day.cells[d.cell][d.number] = d.used
+		c.after[d.cell][d.number] = d.used
 	}
-	for date, day := range after {
-		if *day == before[date] {
+	for date, c := range changes {
+		if c.after == c.before {
 			continue
 		}
 		if size > maxArchived {
 			return size, false, nil
 		}
-		p, record := archivePath(a.page, date), day.encode(a.page.kind)
-		size += len(p) + len(record)
-		if err := setOrDelete(txn, p, record); err != nil {
+		p, value := archivePath(a.page, date), c.after.encode(a.page.kind)
+		size += len(p) + len(value)
+		if err := setOrDelete(txn, p, value); err != nil {
 			return 0, false, err
 		}
 	}
 	return size, true, nil
-}
-
-// clearCells sets the numbers in cells to 0.
-func (a *archivedDay) clearCells(cells uint64) {
-	for cell := range a.cells {
-		if cells&(1<<cell) != 0 {
-			a.cells[cell] = [dayNumbers]int64{}
-		}
-	}
 }

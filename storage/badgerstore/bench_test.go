@@ -17,6 +17,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
@@ -269,7 +270,7 @@ func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 				continue
 			}
 			for date := today - core.DaysKept + 1; date <= today; date++ {
-				a.put = append(a.put, cellDay{cell, dayNumber{date, dayAllowed, 1000}}, cellDay{cell, dayNumber{date, dayDenied, 1}})
+				a.put = append(a.put, cellDay{cell, dayNumber{date, record.DayAllowed, 1000}}, cellDay{cell, dayNumber{date, record.DayDenied, 1}})
 			}
 		}
 		for done := false; !done; {

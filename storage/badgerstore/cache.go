@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -22,18 +21,15 @@ const shards = 256
 // requests.
 const minPerShard = 16
 
-// counter is a counter in memory. The lock of its shard guards all fields but ref and shard, which
-// never change.
+// counter is a counter in memory. The lock of its shard guards all fields but ref, which never changes.
 type counter struct {
 	ref
-	shard *shard
-	gone  bool // removed from the table of its shard
+	gone bool // removed from the table of its shard
 
 	dirty    bool // its page is older
 	unsaved  bool // page and events together do not give this state: not evictable before the next checkpoint
 	unlogged bool // unsaved, and the next checkpoint appends the state to the event log: see import.go
 
-	empty   bool          // added by hold, and never read
 	changes uint32        // number of changes
 	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
 	counterState
@@ -46,11 +42,11 @@ const shortLinks = 7
 
 // setStateLocked sets a counter to a state that was read from its page and its events. The page
 // has the events up to onPage.
-func (c *counter) setStateLocked(t counterState, onPage int64) {
+func (s *shard) setStateLocked(c *counter, t counterState, onPage int64) {
 	c.counterState = t
 	c.chain = append(c.shortChain[:0], t.chain...)
 	c.dirty = t.applied != onPage
-	delete(c.shard.pending, c.ref)
+	delete(s.pending, c.ref)
 }
 
 // pendingEvents describes the events of a counter that its page does not have yet.
@@ -72,7 +68,7 @@ type shard struct {
 
 	// buckets has the token buckets that are not full, also of counters that are not in memory, and some full ones. No file has
 	// them: a bucket is full after a restart.
-	buckets map[ref]bucket
+	buckets cachetable.Table[ref, bucket]
 
 	hits uint64 // look-ups of decide that found the counter
 
@@ -86,10 +82,9 @@ type shard struct {
 // A counter is busy while a goroutine loads it, and while its key or user is deleted. A busy counter
 // is in its table without a state, so that no other goroutine loads it: the others wait for busy.
 type counterCache struct {
-	shards  [shards]shard
-	limit   atomic.Int64
-	count   atomic.Int64 // number of counters
-	buckets atomic.Int64 // number of token buckets
+	shards [shards]shard
+	limit  atomic.Int64
+	count  atomic.Int64 // number of counters
 
 	misses    atomic.Uint64 // counters that were read from the database
 	evictions atomic.Uint64
@@ -102,6 +97,7 @@ func newCounterCache(limit int, written func() int64) *counterCache {
 	for i := range all.shards {
 		all.shards[i].all = all
 		all.shards[i].pending = map[ref]pendingEvents{}
+		all.shards[i].requestIDs.positions = map[requestKey]int64{}
 	}
 	all.resize(limit)
 	return all
@@ -136,9 +132,9 @@ func (r ref) shardIndex() int {
 }
 
 // hash returns the hash of a ref for the table of its shard. It is never 0.
-func (r ref) hash() uint64 {
+func (r ref) hash() uint32 {
 	h := (uint64(r.number)<<1 | uint64(r.kind>>1&1)) * hashFactor
-	return (h^uint64(r.account))*hashFactor | 1<<63
+	return uint32((h^uint64(r.account))*hashFactor>>32) | 1<<31
 }
 
 // lock locks the shards of two counters, in the order of their indexes.
@@ -185,8 +181,8 @@ func (s *shard) confirmLocked(r ref, c *counter) *counter {
 //go:noinline
 func (t *counterState) prefetch() int64 {
 	word := t.Today + t.entries
-	if t.days != nil {
-		word += t.days.now[dayAllowed].Start
+	if len(t.days) > 0 {
+		word += t.days[0].used
 	}
 	return word
 }
@@ -218,7 +214,7 @@ func (s *shard) addLocked(r ref, written int64) *counter {
 			s.evictLocked(written)
 		}
 	}
-	e := cachetable.NewEntry(r.hash(), r, counter{ref: r, shard: s})
+	e := cachetable.NewEntry(r.hash(), r, counter{ref: r})
 	e.MarkUsed()
 	s.table.Put(e)
 	return &e.Value
@@ -237,7 +233,7 @@ func (s *shard) evictLocked(written int64) bool {
 	}
 	c := &e.Value
 	if c.dirty {
-		s.pending[c.ref] = pendingEvents{position: c.applied, events: 1}
+		s.pending[c.ref] = pendingEvents{position: c.applied}
 	}
 	s.removedLocked(c)
 	s.all.evictions.Add(1)
@@ -266,48 +262,44 @@ type bucket struct {
 	perMillisecond int64
 }
 
-// The bounds of the buckets in memory. A bucket takes about 80 bytes.
-const (
-	fewBuckets = 1 << 6  // in a shard: with fewer, none is dropped
-	maxBuckets = 1 << 20 // in all shards, and up to fewBuckets more in each shard
-)
+// fullAt returns when the bucket is full, in Unix milliseconds.
+func (b *bucket) fullAt() int64 { return b.At + b.Taken/b.perMillisecond }
 
-// bucketCandidates is the number of buckets that addBucketLocked looks at. With 4, at most a quarter of the buckets in a shard
-// with many of them are full in the long run: each new bucket then drops one.
+// maxBuckets is the largest number of buckets in a shard: a million in all shards. A bucket takes about 80 bytes.
+const maxBuckets = 1 << 20 / shards
+
+// bucketCandidates is the number of buckets that takeLocked looks at to drop one. With 4, at most a quarter of the buckets are full in
+// the long run: each new bucket then drops one.
 const bucketCandidates = 4
 
-// addBucketLocked adds the bucket of a counter that has none, at a time in Unix milliseconds. It drops the full ones among a few
-// random buckets of the shard. If there are maxBuckets, it drops the first of these to get full, even if that is not full yet.
-func (s *shard) addBucketLocked(of ref, b bucket, at int64) {
-	if s.buckets == nil {
-		s.buckets = map[ref]bucket{}
+// bucketLocked returns the bucket of a counter, a full one if there is none.
+func (s *shard) bucketLocked(of ref) core.Bucket {
+	if e := s.buckets.Find(of.hash(), of); e != nil {
+		return e.Value.Bucket
 	}
-	looked, first, firstFull := 0, ref{}, int64(math.MaxInt64)
-	for r, other := range s.buckets {
-		if looked++; looked > bucketCandidates || len(s.buckets) < fewBuckets {
-			break
-		}
-		full := other.At + other.Taken/other.perMillisecond
-		switch {
-		case other.Full(other.perMillisecond, at):
-			s.dropBucketLocked(r)
-		case full < firstFull:
-			first, firstFull = r, full
-		}
-	}
-	if s.all.buckets.Load() >= maxBuckets {
-		s.dropBucketLocked(first)
-	}
-	s.buckets[of] = b
-	s.all.buckets.Add(1)
+	return core.Bucket{}
 }
 
-// dropBucketLocked drops the bucket of a counter, if the counter has one.
-func (s *shard) dropBucketLocked(of ref) {
-	if _, has := s.buckets[of]; has {
-		delete(s.buckets, of)
-		s.all.buckets.Add(-1)
+// takeLocked takes a token for a request out of the bucket of a counter. If the counter has none, it adds one, and drops a full one
+// among a few others. With maxBuckets in the shard, it drops the first of these to get full, even if that is not full yet.
+func (s *shard) takeLocked(of ref, c *core.Consumption) {
+	e := s.buckets.Find(of.hash(), of)
+	if e == nil {
+		var first *cachetable.Entry[ref, bucket]
+		full := s.buckets.Evict(bucketCandidates, func(e *cachetable.Entry[ref, bucket]) bool {
+			if first == nil || e.Value.fullAt() < first.Value.fullAt() {
+				first = e
+			}
+			return e.Value.Full(e.Value.perMillisecond, c.Entry.At.UnixMilli())
+		})
+		if full == nil && s.buckets.Len() >= maxBuckets {
+			s.buckets.Remove(first.Key.hash(), first.Key)
+		}
+		e = cachetable.NewEntry(of.hash(), of, bucket{})
+		s.buckets.Put(e)
 	}
+	e.Value.Take(c.Rate, c.Entry.At)
+	e.Value.perMillisecond = c.Rate.PerMillisecond()
 }
 
 // removeLocked removes a counter from memory.
@@ -331,28 +323,13 @@ func (c *counter) changedLocked() {
 // hold makes counters busy until release, while their keys or users are deleted.
 func (all *counterCache) hold(refs []ref, written int64) {
 	for _, of := range refs {
-		all.holdOne(of, written)
-	}
-}
-
-func (all *counterCache) holdOne(of ref, written int64) {
-	sh := all.shard(of)
-	for {
-		sh.mu.Lock()
-		c := sh.peekLocked(of)
+		sh := all.shard(of)
+		c := sh.lockIdle(of)
 		if c == nil {
 			c = sh.addLocked(of, written)
-			c.empty = true
 		}
-		busy := c.busy
-		if busy == nil {
-			c.busy = make(chan struct{})
-		}
+		c.busy = make(chan struct{})
 		sh.mu.Unlock()
-		if busy == nil {
-			return
-		}
-		<-busy
 	}
 }
 
@@ -364,12 +341,12 @@ func (all *counterCache) release(refs []ref, deleted bool) {
 		c := sh.peekLocked(of)
 		close(c.busy)
 		c.busy = nil
-		if deleted || c.empty {
+		if deleted || !c.dirty { // hold adds counters without their state
 			sh.removeLocked(c)
 		}
 		if deleted {
 			delete(sh.pending, of)
-			sh.dropBucketLocked(of)
+			sh.buckets.Remove(of.hash(), of)
 		}
 		sh.mu.Unlock()
 	}

@@ -139,32 +139,41 @@ func TestEvictedBucket(t *testing.T) {
 		}
 	}
 	update(t, s, func(tx core.Tx) error { return tx.DeleteKey("key_0") })
-	if got := s.counters.buckets.Load(); got != keys-1 {
+	if got := s.counters.bucketCount(); got != keys-1 {
 		t.Errorf("after a deletion: got %d buckets, want %d", got, keys-1)
 	}
 }
 
-// TestBucketsInMemory: most full buckets are dropped while others are added, and there are never more than maxBuckets.
+// TestBucketsInMemory: most full buckets are dropped while others are added, and there are never more than maxBuckets in a shard.
 func TestBucketsInMemory(t *testing.T) {
 	all := newCounterCache(1, nil)
+	const (
+		keys  = 160_000
+		short = 6000 // milliseconds until a token is back
+	)
 	add := func(n, at int64) {
 		of := ref{n << pageBits, 1, kindKey} // the next one is in another shard
-		all.shard(of).addBucketLocked(of, bucket{core.Bucket{At: at, Taken: core.Token}, 1}, at)
+		rate := &core.Rate{Requests: core.Token / short, Per: core.PerMinute, Burst: 1}
+		all.shard(of).takeLocked(of, &core.Consumption{Terms: core.Terms{Rate: rate}, Entry: core.Entry{At: time.UnixMilli(at)}})
 	}
-	for n := range int64(10 * fewBuckets * shards) {
-		add(n, n*10) // 6000 are not full at a time
+	for n := range int64(keys) {
+		add(n, n)
 	}
-	if got := all.buckets.Load(); got > fewBuckets*shards*5/4 {
-		t.Errorf("got %d buckets, 6000 of which are not full", got)
+	if got := all.bucketCount(); got > 3*short {
+		t.Errorf("got %d buckets, %d of which are not full", got, short)
 	}
-	for n := range int64(maxBuckets + 100_000) {
+	for n := range int64(maxBuckets*shards + 100_000) {
 		add(1e6+n, 1e9)
 	}
-	counted := int64(0)
+	if got := all.bucketCount(); got < maxBuckets*shards*99/100 || got > maxBuckets*shards {
+		t.Errorf("got %d buckets, want about %d", got, maxBuckets*shards)
+	}
+}
+
+// bucketCount returns the number of token buckets in memory.
+func (all *counterCache) bucketCount() (n int) {
 	for i := range all.shards {
-		counted += int64(len(all.shards[i].buckets))
+		n += all.shards[i].buckets.Len()
 	}
-	if got := all.buckets.Load(); got < maxBuckets-fewBuckets*shards || got > maxBuckets+shards || got != counted {
-		t.Errorf("got the number %d and %d buckets, want about %d", got, counted, maxBuckets)
-	}
+	return n
 }

@@ -48,52 +48,46 @@ type checkpointer struct {
 	at          atomic.Int64          // when the last checkpoint ended without an error, Unix nanoseconds
 	waits       atomic.Uint64         // requests that waited for a checkpoint
 
-	mu    sync.Mutex    // guards ended
-	ended chan struct{} // closed when the current checkpoint ends
+	waiting sync.Mutex
+	ended   sync.Cond // a checkpoint has ended, or waiting requests must end; with the lock waiting
 }
 
 func newCheckpointer() *checkpointer {
-	c := &checkpointer{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c := &checkpointer{wake: make(chan struct{}, 1)}
+	c.ended.L = &c.waiting
 	c.maxPending.Store(maxPending)
 	c.at.Store(time.Now().UnixNano())
 	return c
 }
 
-// waitForRoom waits until the events after the last checkpoint are below the limits of full. It returns an error
-// when the store has failed or is being closed, and when the last checkpoint has failed.
+// waitForRoom waits until the events after the last checkpoint are below the limits of hasRoom. It returns an error
+// when the store has failed or is being closed, and when a checkpoint fails meanwhile.
 func (c *checkpointer) waitForRoom(s *Store) error {
-	for {
-		pending := s.events.Written() - c.mark.Load()
-		if pending >= checkpointBytes || c.requestIDs.Load() >= checkpointRequestIDs {
-			c.request()
-		}
-		if !c.full(s) {
-			return nil
-		}
-		c.waits.Add(1)
-		c.mu.Lock()
-		ended := c.ended
-		c.mu.Unlock()
-		if !c.full(s) {
-			return nil
-		}
-		err := s.stopped() // if nil, a later wakeWaiting closes ended
-		if err == nil {
-			<-ended
-			err = s.stopped()
-		}
-		if err != nil {
+	if c.hasRoom(s) {
+		return nil
+	}
+	c.waiting.Lock()
+	defer c.waiting.Unlock()
+	for !c.hasRoom(s) {
+		if err := s.stopped(); err != nil { // if nil, a later wakeWaiting ends Wait
 			return err
 		}
-		if err := c.failed.Load(); err != nil && c.full(s) {
-			return *err
+		c.waits.Add(1)
+		c.ended.Wait()
+		if err := c.failed.Load(); err != nil && !c.hasRoom(s) {
+			return firstOf(s.stopped(), *err)
 		}
 	}
+	return nil
 }
 
-// full reports whether requests have to wait for a checkpoint.
-func (c *checkpointer) full(s *Store) bool {
-	return s.events.Written()-c.mark.Load() >= c.maxPending.Load() || c.requestIDs.Load() >= maxPendingRequestIDs
+// hasRoom reports whether requests need not wait for a checkpoint. It requests a checkpoint when one is due.
+func (c *checkpointer) hasRoom(s *Store) bool {
+	pending, requestIDs := s.events.Written()-c.mark.Load(), c.requestIDs.Load()
+	if pending >= checkpointBytes || requestIDs >= checkpointRequestIDs {
+		c.request()
+	}
+	return pending < c.maxPending.Load() && requestIDs < maxPendingRequestIDs
 }
 
 // request requests a checkpoint now.
@@ -106,10 +100,9 @@ func (c *checkpointer) request() {
 
 // wakeWaiting wakes all callers of waitForRoom that wait.
 func (c *checkpointer) wakeWaiting() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(c.ended)
-	c.ended = make(chan struct{})
+	c.waiting.Lock()
+	defer c.waiting.Unlock()
+	c.ended.Broadcast()
 }
 
 // batch is a batch of counters and request ids that a checkpoint writes.
@@ -122,11 +115,11 @@ type batch struct {
 // batched is the state of a counter in a batch.
 type batched struct {
 	ref
-	position   int64      // of the last event in this state
-	counter    *counter   // nil when it is not in memory
-	changes    uint32     // the value of counter.changes at that time
-	from, upTo int32      // the record within batch.bytes, empty when the counter is not in memory
-	days       *endedDays // the days to archive, nil without any
+	position int64     // of the last event in this state
+	counter  *counter  // nil when it is not in memory
+	changes  uint32    // the value of counter.changes at that time
+	record   []byte    // within batch.bytes, nil when the counter is not in memory
+	ended    endedDays // the days to archive
 }
 
 // batchedRequestID is a request id in a batch, with the position of its event.
@@ -210,8 +203,9 @@ func (b *batch) take(s *Store, sh *shard) {
 // add adds a counter. The caller holds the lock of its shard.
 func (b *batch) add(c *counter) {
 	from := len(b.bytes)
-	b.bytes = c.encode(b.bytes)
-	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.cloneEnded()})
+	state, ended := c.forPage(c.kind)
+	b.bytes = state.encode(b.bytes)
+	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, b.bytes[from:len(b.bytes):len(b.bytes)], ended})
 }
 
 // writeBatch writes a batch and empties it.
@@ -239,7 +233,7 @@ func (s *Store) writePages(b *batch) error {
 		err := s.commitTxn(func(txn *badger.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < pageTxnBytes && pages < maxWrites/4; pages++ {
 				n := countOnSamePage(rest)
-				written, done, err := s.writePage(txn, rest[:n], b.bytes)
+				written, done, err := s.writePage(txn, rest[:n])
 				if err != nil || !done {
 					return err
 				}
@@ -271,37 +265,29 @@ func countOnSamePage[C onPage](counters []C) int {
 
 // writePage writes the days of counters of one page to the archive, and then the counters to the page. It returns how many
 // bytes it has written. done is false when days are left: then the caller commits, and calls writePage again.
-func (s *Store) writePage(txn *badger.Txn, counters []batched, records []byte) (size int, done bool, err error) {
-	p := pagePath(counters[0].page())
-	old, err := view{txn}.get(p)
-	if err != nil {
-		return 0, false, err
-	}
-	pg, err := decodePage(old)
-	if err != nil {
-		return 0, false, err
-	}
+func (s *Store) writePage(txn *badger.Txn, counters []batched) (size int, done bool, err error) {
 	a := archiveUpdate{page: counters[0].page()}
-	for _, c := range counters {
-		record, days := records[c.from:c.upTo:c.upTo], c.days
-		if len(record) == 0 {
-			t, _, err := s.stateAt(pg[c.cell()], c.ref, c.position)
-			if err != nil {
-				return 0, false, err
+	archived := 0
+	size, err = changePage(txn, a.page, func(p *page) (_ bool, err error) {
+		for _, c := range counters {
+			if c.record == nil {
+				t, _, err := s.stateAt(p[c.cell()], c.ref, c.position)
+				if err != nil {
+					return false, err
+				}
+				t, c.ended = t.forPage(c.kind)
+				c.record = t.encode(nil)
 			}
-			record, days = t.encode(nil), t.days.cloneEnded()
+			if appliedOf(p[c.cell()]) <= c.position { // otherwise the counter was deleted since take
+				p[c.cell()] = c.record
+				a.add(c.cell(), c.ended)
+			}
 		}
-		if appliedOf(pg[c.cell()]) <= c.position { // otherwise the counter was deleted since take
-			pg[c.cell()] = record
-			a.add(c.cell(), days)
-		}
-	}
-	a.clearCells |= pg.clearDropped(s.checkpointer.mark.Load())
-	if size, done, err = a.write(txn); err != nil || !done {
-		return size, false, err
-	}
-	record := pg.encode()
-	return size + len(record), true, setPage(txn, counters[0].page(), record, old != nil)
+		a.clearCells |= p.clearDropped(s.checkpointer.mark.Load())
+		archived, done, err = a.write(txn)
+		return done, err
+	})
+	return size + archived, done, err
 }
 
 // clearDropped clears the cells of counters that were deleted before a position, and returns these cells. The mark is at that
@@ -341,7 +327,7 @@ func (b *batch) markWritten(all *counterCache) {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
 		if c := sh.peekLocked(written.ref); c != nil && c == written.counter {
-			c.dropArchived(written.days)
+			c.dropArchived(written.ended)
 			if c.changes == written.changes {
 				c.dirty, c.unsaved = false, false
 			}

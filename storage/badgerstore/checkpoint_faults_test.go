@@ -85,9 +85,7 @@ func TestCheckpointManySmallPages(t *testing.T) {
 	young.append(young.next(noon), noon, firstPosition)
 	record := young.encode(nil)
 	for n := range int64(pages) {
-		from := int32(len(b.bytes))
-		b.bytes = append(b.bytes, record...)
-		b.counters = append(b.counters, batched{ref: ref{n << pageBits, 1, kindKey}, position: firstPosition, from: from, upTo: int32(len(b.bytes))})
+		b.counters = append(b.counters, batched{ref: ref{n << pageBits, 1, kindKey}, position: firstPosition, record: record})
 	}
 	if err := s.writePages(&b); err != nil {
 		t.Fatalf("writePages: %v", err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"sync"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
@@ -20,8 +19,8 @@ import (
 //	append  appends the event to the open block of the event log, under the same locks
 //	wait    waits until the block is in its file; with durability power until the block is on disk
 //
-// A denied request ends after append, and a request without any cost after decide. When a counter is not in memory, Consume loads the counter and decides again.
-// When a counter is being loaded or deleted, Consume waits and decides again.
+// A denied request ends after append, and a request without any cost after decide. When a counter is not in memory, or is being
+// loaded or deleted, Consume loads the counter or waits for it, and decides again.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.enterToWrite(); err != nil {
 		return core.ConsumeResult{}, err
@@ -40,20 +39,21 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 		return core.ConsumeResult{}, err
 	}
 	for {
-		first, found, known, err := s.lookUp(c, key, user)
-		if found || err != nil {
-			return first, err
+		first, known, err := s.lookUp(c, key, user)
+		if err != nil {
+			return core.ConsumeResult{}, err
+		}
+		if first != nil {
+			return *first, nil
 		}
 		switch d := s.decide(c, key, user, known); {
 		case d.err != nil:
 			return core.ConsumeResult{}, d.err
+		case d.outdated:
 		case d.absent:
 			if err := s.loadBoth(c, key, user); err != nil {
 				return core.ConsumeResult{}, err
 			}
-		case d.busy != nil:
-			<-d.busy
-		case d.outdated:
 		case d.appended:
 			return d.result, d.ticket.Wait()
 		default:
@@ -75,29 +75,29 @@ func (s *Store) admit() error {
 // checks whether the key and the user still exist.
 func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 	account, err := s.accounts.number(s, c.Account)
-	if err != nil {
-		return ref{}, ref{}, err
+	user = ref{c.UserID, account, kindUser}
+	key = user
+	if c.KeyID != "" {
+		key = ref{c.KeySeq, account, kindKey}
 	}
-	seq := c.KeySeq
-	switch {
-	case account == 0 && c.KeyID == "":
-		return ref{}, ref{}, core.ErrUserNotFound
-	case account == 0:
-		return ref{}, ref{}, core.ErrKeyNotFound
-	case c.KeyID == "":
-		user = ref{c.UserID, account, kindUser}
-		return user, user, nil
-	}
-	if seq == 0 {
-		err = s.readEntered(func(r view) error {
-			seq, err = r.number(keyIDPath(c.Account, c.KeyID))
+	if key.number == 0 && err == nil {
+		err = s.readEntered(func(r view) (err error) {
+			key.number, err = r.number(keyIDPath(c.Account, c.KeyID))
 			return err
 		})
-		if err != nil || seq == 0 {
-			return ref{}, ref{}, firstOf(err, core.ErrKeyNotFound)
-		}
 	}
-	return ref{seq, account, kindKey}, ref{c.UserID, account, kindUser}, nil
+	if err == nil && (account == 0 || key.number == 0) {
+		err = notFound(c.KeyID)
+	}
+	return key, user, err
+}
+
+// notFound returns the error for a missing key, or for a missing user if keyID is "".
+func notFound(keyID string) error {
+	if keyID == "" {
+		return core.ErrUserNotFound
+	}
+	return core.ErrKeyNotFound
 }
 
 // accountNumbers caches the numbers of accounts. The number of an account never changes.
@@ -109,7 +109,7 @@ type accountNumbers struct {
 
 // number returns the number of an account, 0 when there is no such account.
 func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
-	hash := maphash.String(n.seed, account) | 1 // never 0
+	hash := uint32(maphash.String(n.seed, account)) | 1<<31 // never 0
 	if e := n.byID.Find(hash, account); e != nil {
 		return e.Value, nil
 	}
@@ -135,10 +135,9 @@ type decided struct {
 	appended bool            // the request is allowed and counts
 	ticket   eventlog.Ticket // when appended: the caller waits for it before it answers
 
-	absent   bool          // a counter is not in memory
-	busy     chan struct{} // a counter is being loaded or deleted until the channel is closed
-	outdated bool          // a request with the same id was counted since lookUp
-	err      error         // of the event log
+	absent   bool  // a counter is not in memory, or is being loaded or deleted
+	outdated bool  // a request with the same id was counted since lookUp
+	err      error // of the event log
 }
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
@@ -150,13 +149,8 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	defer unlock(keyShard, userShard)
 	key, user = keyShard.confirmLocked(of, key), userShard.confirmLocked(ofUser, user)
 	switch {
-	case key == nil || user == nil:
+	case key == nil || user == nil || key.busy != nil || user.busy != nil:
 		d.absent = true
-		return d
-	case key.busy != nil || user.busy != nil:
-		if d.busy = key.busy; d.busy == nil {
-			d.busy = user.busy
-		}
 		return d
 	case c.RequestID != "" && !keyShard.requestIDs.currentLocked(requestKey{of, c.RequestID}, known):
 		d.outdated = true
@@ -165,15 +159,15 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	_, _ = key.prefetch(), user.prefetch()
 	keyShard.hits++
 	userShard.hits++
-	deciding := key
+	deciding, decidingShard := key, keyShard
 	if c.Shared {
-		deciding = user
+		deciding, decidingShard = user, userShard
 	}
-	var b bucket
+	var b core.Bucket
 	if c.Rate != nil {
-		b = deciding.shard.buckets[deciding.ref]
+		b = decidingShard.bucketLocked(deciding.ref)
 	}
-	d.result = deciding.Decide(c, b.Bucket)
+	d.result = deciding.Decide(c, b)
 	switch {
 	case !c.Counts() && c.Adjustment == nil:
 	case !d.result.Allowed:
@@ -183,26 +177,14 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 		position, d.ticket, d.err = s.append(c, key, user, &d.result)
 		d.appended = d.err == nil
 		if c.RequestID != "" && d.appended {
-			keyShard.requestIDs.addLocked(requestKey{of, c.RequestID}, position)
+			keyShard.requestIDs.positions[requestKey{of, c.RequestID}] = position
 			s.checkpointer.requestIDs.Add(1)
 		}
 		if c.Rate != nil && c.Adjustment == nil && d.appended {
-			deciding.shard.takeLocked(deciding.ref, b, c)
+			decidingShard.takeLocked(deciding.ref, c)
 		}
 	}
 	return d
-}
-
-// takeLocked takes a token for a request out of the bucket of a counter. The zero bucket is that of a counter without one.
-func (s *shard) takeLocked(of ref, b bucket, c *core.Consumption) {
-	isNew := b == bucket{}
-	b.Take(c.Rate, c.Entry.At)
-	b.perMillisecond = c.Rate.PerMillisecond()
-	if isNew {
-		s.addBucketLocked(of, b, c.Entry.At.UnixMilli())
-	} else {
-		s.buckets[of] = b
-	}
 }
 
 // append appends the event of an allowed request, and then counts the request. When the event log refuses the event, the
@@ -214,7 +196,7 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 	}
 	var buf [eventBuffer]byte
 	record := e.encode(buf[:0])
-	position, t, err = s.events.AppendAwaited(record.append, e.keep(s.clock.Load()))
+	position, t, err = s.events.AppendAwaited(record.append, e.keep(s.clock.Load(), c.Retention))
 	if err != nil {
 		return 0, t, err
 	}
@@ -231,7 +213,7 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 		e := newEvent(c, key, user, reason)
 		var buf [eventBuffer]byte
 		record := e.encode(buf[:0])
-		if position, err := s.events.Append(record.append, e.keep(s.clock.Load())); err == nil {
+		if position, err := s.events.Append(record.append, e.keep(s.clock.Load(), c.Retention)); err == nil {
 			count(&e, key, user, position)
 			return
 		}
@@ -246,15 +228,9 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 	}
 }
 
-// maxRetention bounds the retention of an entry.
-const maxRetention = 100 * 365 * 24 * time.Hour
-
 // newEvent returns the event of a request. The reason is "" for an allowed request.
 func newEvent(c *core.Consumption, key, user *counter, reason core.Reason) event {
-	e := event{
-		Entry: c.Entry, account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At),
-		retention: min(max(c.Retention, 0), maxRetention),
-	}
+	e := event{Entry: c.Entry, account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At)}
 	if key != user {
 		e.key, e.ofKey = key.number, key.next(c.Entry.At)
 	}
@@ -293,22 +269,9 @@ type requestKey struct {
 	id  string
 }
 
-// addLocked adds the position of the event of a request id. The caller holds the lock of the shard.
-func (r *requestIDs) addLocked(id requestKey, position int64) {
-	if r.positions == nil {
-		r.positions = map[requestKey]int64{}
-	}
-	r.positions[id] = position
-}
-
-// requestIDPath returns the path of the record with the position of the event of a request id. The path of a user ends
-// with its kind, because a key of the account can have the same number.
+// requestIDPath returns the path of the record with the position of the event of a request id.
 func requestIDPath(id requestKey) path {
-	p := at(kindRequestID).number(int64(id.key.account)).number(id.key.number).text(id.id)
-	if id.key.kind == kindUser {
-		p = append(p, kindUser)
-	}
-	return p
+	return append(at(kindRequestID).number(int64(id.key.account)), byte(id.key.kind)).number(id.key.number).text(id.id)
 }
 
 // noAnswer is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
@@ -317,37 +280,40 @@ type noAnswer struct {
 	position int64  // of an event that is too old to be the answer; 0 without such an event
 }
 
-// firstAnswer returns the answer to the first request with the same id within the last 24 hours.
-func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
-	id := requestKey{key, c.RequestID}
-	sh := s.counters.shard(key)
+// lookUp returns the answer to the first request with the same id within the last 24 hours, nil without one. It returns an error when
+// the key or the user of a request with an id does not exist.
+func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeResult, known noAnswer, err error) {
+	if c.RequestID == "" {
+		return nil, known, nil
+	}
+	if err := s.loadBoth(c, key, user); err != nil {
+		return nil, known, err
+	}
+	id, sh := requestKey{key, c.RequestID}, s.counters.shard(key)
 	sh.mu.Lock()
-	position := sh.requestIDs.positions[id]
-	known.removals = sh.requestIDs.removals
+	known = noAnswer{sh.requestIDs.removals, sh.requestIDs.positions[id]}
 	sh.mu.Unlock()
-	if position == 0 {
+	if known.position == 0 {
 		err = s.inView(func(r view) (err error) {
-			position, err = r.number(requestIDPath(id))
+			known.position, err = r.number(requestIDPath(id))
 			return err
 		})
 	}
-	if err != nil || position == 0 {
-		return core.ConsumeResult{}, false, known, err
+	if err != nil || known.position == 0 {
+		return nil, known, err
 	}
-	known.position = position
-	e, err := s.event(position)
+	e, err := s.event(known.position)
 	switch {
 	case errors.Is(err, eventlog.ErrGone):
-		return core.ConsumeResult{}, false, known, nil
+		return nil, known, nil
 	case err != nil:
-		return core.ConsumeResult{}, false, known, err
+		return nil, known, err
 	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
-		return core.ConsumeResult{}, false, known, nil
+		return nil, known, nil
+	case e.Adjustment != nil: // no limit has decided
+		return &core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, known, nil
 	}
-	if e.Adjustment != nil { // no limit has decided
-		return core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, true, known, nil
-	}
-	return e.first.repeated(), true, known, nil
+	return e.first.repeated(), known, nil
 }
 
 // currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.
@@ -368,16 +334,4 @@ func (s *Store) event(position int64) (event, error) {
 		return event{}, err
 	}
 	return decodeEvent(payload, position)
-}
-
-// lookUp returns the first answer to the request id of a request. Without a request id, or without a first answer,
-// found is false. lookUp returns an error when the key or the user does not exist.
-func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
-	if c.RequestID == "" {
-		return core.ConsumeResult{}, false, noAnswer{}, nil
-	}
-	if err := s.loadBoth(c, key, user); err != nil {
-		return core.ConsumeResult{}, false, noAnswer{}, err
-	}
-	return s.firstAnswer(c, key)
 }

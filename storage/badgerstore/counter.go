@@ -40,7 +40,10 @@ type counterState struct {
 	// see jump.
 	chain []int64
 
-	days *days // nil when empty
+	// days has the numbers of days that the archive lacks, or has with older values. Of each number but windowNumber, the
+	// last day is the latest.
+	days         []dayNumber
+	archiveStale bool // the days in the archive do not count: the counter was deleted, or an import replaces them
 }
 
 // moment is a time in Unix nanoseconds, 0 for the zero time. It takes 8 bytes instead of 24. Times before 1678 and after
@@ -112,11 +115,6 @@ func (t *counterState) next(at time.Time) link {
 	if m := momentOf(at); t.entries > 0 && m < t.newest {
 		l.late = t.newest.sub(m)
 	}
-	return t.withPositions(l)
-}
-
-// withPositions sets the positions prev and jump of the next link.
-func (t *counterState) withPositions(l link) link {
 	n := len(t.chain)
 	if n == 0 {
 		return l
@@ -158,18 +156,10 @@ func (t *counterState) clearHistory() {
 	t.entries, t.newest, t.late, t.chain = 0, 0, 0, t.chain[:0]
 }
 
-// lastPosition returns the position of the last entry, 0 when there is none.
-func (t *counterState) lastPosition() int64 {
-	if n := len(t.chain); n > 0 {
-		return t.chain[n-1]
-	}
-	return 0
-}
-
 // clone returns a deep copy.
 func (t *counterState) clone() counterState {
 	c := *t
-	c.Counter, c.chain, c.days = t.Counter.Clone(), slices.Clone(t.chain), t.days.clone()
+	c.Counter, c.chain, c.days = t.Counter.Clone(), slices.Clone(t.chain), slices.Clone(t.days)
 	return c
 }
 
@@ -206,7 +196,7 @@ func (t *counterState) count(e *event, kind uint32, position int64) {
 		} else {
 			t.Add(&charge)
 		}
-		t.endDay(windowNumber(kind), before, t.Day())
+		t.endWindowDay(kind, before)
 	}
 	if !e.uncounted && e.Adjustment == nil {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)

@@ -147,7 +147,7 @@ func TestDaysOfBusyCounter(t *testing.T) {
 	}
 	wantDays(t, s, ofKey("key"), want...)
 	of := keyRef(t, s, "key")
-	if ended := s.counters.shard(of).peekLocked(of).days.ended; ended != nil {
+	if _, ended := s.counters.shard(of).peekLocked(of).forPage(kindKey); ended.list != nil {
 		t.Errorf("not in the archive: got %+v, want nothing", ended)
 	}
 }
@@ -347,7 +347,7 @@ func TestArchivedDay(t *testing.T) {
 	for _, kind := range []uint32{kindKey, kindUser} {
 		var want, got archivedDay
 		for n := range dayNumbersOf(kind) {
-			want.cells[0][n], want.cells[63][n], want.cells[17][0] = int64(n), 1<<62+int64(n), 1
+			want[0][n], want[63][n], want[17][0] = int64(n), 1<<62+int64(n), 1
 		}
 		record := want.encode(kind)
 		if err := got.decode(record, kind); err != nil || got != want {

@@ -14,9 +14,9 @@ import (
 // event returns the event with a number, or eventlog.ErrGone when it, or a later event that leads to it, cannot be read any
 // more: its segment was removed, or a repair has left a hole there.
 func (f *eventFinder) event(number int64) (event, error) {
-	position, n, read := f.nearest(number)
+	position, n := f.nearest(number)
 	for {
-		if !read {
+		if n != f.number {
 			e, err := f.s.event(position)
 			if err != nil {
 				return event{}, err
@@ -35,13 +35,12 @@ func (f *eventFinder) event(number int64) (event, error) {
 		} else {
 			position, n = l.prev, n-1
 		}
-		read = false
 	}
 }
 
 // nearest returns where the search for an event begins: at the nearest later event of the chain, or at the event that
-// was read last if that is nearer. read is true for the event that was read last.
-func (f *eventFinder) nearest(number int64) (position, n int64, read bool) {
+// was read last if that is nearer.
+func (f *eventFinder) nearest(number int64) (position, n int64) {
 	t := f.counterState
 	n = t.entries
 	i := len(t.chain) - 1
@@ -49,9 +48,9 @@ func (f *eventFinder) nearest(number int64) (position, n int64, read bool) {
 		n = jump(n)
 	}
 	if f.number >= number && f.number <= n {
-		return 0, f.number, true
+		return 0, f.number
 	}
-	return t.chain[i], n, false
+	return t.chain[i], n
 }
 
 // event is a request in the event log. It is an entry in the histories of its key and of its user, and has all data from
@@ -64,7 +63,6 @@ type event struct {
 	uncounted bool   // from an import: no counter counts the event, and it is in one history only
 	ofKey     link
 	ofUser    link
-	retention time.Duration // the histories include the entry for this time after At
 
 	since     *core.Since // of a user with anchors; nil for the calendar
 	requestID string      // "" for a request without an id
@@ -78,10 +76,9 @@ type answer struct {
 }
 
 // repeated returns the answer to a repeated request.
-func (v *answer) repeated() core.ConsumeResult {
-	result := v.result
-	result.Allowed, result.FirstTerms = true, &v.terms
-	return result
+func (v *answer) repeated() *core.ConsumeResult {
+	v.result.Allowed, v.result.FirstTerms = true, &v.terms
+	return &v.result
 }
 
 // errEvent means that a record has a valid checksum, and is not the event that its position must have.
@@ -93,28 +90,10 @@ const (
 	flagShared
 	flagRequestID
 	flagUncounted
-	flagCosts  // costs of other meters than requests
-	flagSince  // the user has anchors
-	flagLimits // the answer has the windows of all limits
+	flagCosts // costs of other meters than requests
+	flagSince // the user has anchors
+	flagAdjustment
 )
-
-// The flags in the second byte of a recordEvent.
-const (
-	moreReason     = 1 << iota // the reason of a denial other than the quota
-	moreAdjustment             // the event is an adjustment
-	moreFlags      = 1<<iota - 1
-)
-
-// more returns the flags of a recordEvent, 0 if the event needs none.
-func (e *event) more() (f byte) {
-	if e.Denied && e.Reason != "" && e.Reason != core.ReasonQuota {
-		f |= moreReason
-	}
-	if e.Adjustment != nil {
-		f |= moreAdjustment
-	}
-	return f
-}
 
 // eventBuffer is the size in bytes of a buffer that most encoded events fit into.
 const eventBuffer = 256
@@ -123,52 +102,35 @@ const eventBuffer = 256
 type encodedEvent struct {
 	*event
 	bytes []byte
-	links int // where the links belong
 }
 
 // append appends the record of an event to b. position is the position of the record. The event log calls append under its lock.
 func (x *encodedEvent) append(b []byte, position int64) []byte {
-	b = append(b, x.bytes[:x.links]...)
-	b = x.ofUser.append(x.ofKey.append(b, position), position)
-	return append(b, x.bytes[x.links:]...)
+	return x.ofUser.append(x.ofKey.append(append(b, x.bytes...), position), position)
 }
 
 // encode encodes all of an event but its links into a buffer.
 //
-//	recordEvent, more flags           2 bytes; absent without more flags
 //	flags                             1 byte
 //	account, key, user                uvarints
 //	at                                time
 //	cost                              uvarint
-//	retention                         uvarint of whole minutes, plus 1
-//	for the key, then for the user:
-//	  number                          uvarint; 0 when the event is not in this history
-//	  prev, jump                      uvarints: the distances to the older entries; 0 without such an entry
-//	  late                            uvarint of nanoseconds
 //	key id, endpoint, method, address texts
 //	with flagCosts:                   number of meters, uvarint; for each its name, a text, and its cost, uvarint
-//	with moreReason:                  its index in [core.Reasons], 1 byte
-//	with moreAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
+//	with flagDenied:                  the index of the reason in [core.Reasons], 1 byte
+//	with flagAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
 //	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
 //	only with a request id:
 //	  request id                      text
-//	  used, start of the window       uvarint, varint of seconds
-//	  period, limit                   uvarints
-//	  plan id, plan name              texts
-//	  with flagLimits:                see answer.appendLimits
+//	  answer                          see answer.append
+//	links of the key, of the user     see link.append
 func (e *event) encode(b []byte) encodedEvent {
-	more := e.more()
-	if more != 0 {
-		b = append(b, recordEvent, more)
-	}
 	b = append(b, e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
 	b = binary.AppendUvarint(b, uint64(e.key))
 	b = binary.AppendUvarint(b, uint64(e.UserID))
 	b = record.AppendTime(b, e.At)
 	b = binary.AppendUvarint(b, uint64(e.Cost))
-	b = binary.AppendUvarint(b, uint64(e.retention/time.Minute+1))
-	links := len(b)
 	b = record.AppendText(b, e.KeyID)
 	b = record.AppendText(b, e.Endpoint)
 	b = record.AppendText(b, e.Method)
@@ -179,8 +141,8 @@ func (e *event) encode(b []byte) encodedEvent {
 			b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
 		}
 	}
-	if more&moreReason != 0 {
-		b = append(b, byte(slices.Index(core.Reasons(), e.Reason)))
+	if e.Denied { // an imported denial may have no reason: then a quota was used up
+		b = append(b, byte(max(0, slices.Index(core.Reasons(), e.Reason))))
 	}
 	if a := e.Adjustment; a != nil {
 		b = append(record.AppendText(b, a.Meter), flagByte(a.Set))
@@ -193,42 +155,30 @@ func (e *event) encode(b []byte) encodedEvent {
 		}
 	}
 	if e.requestID != "" {
-		b = e.first.append(record.AppendText(b, e.requestID), e.hasLimits())
+		b = e.first.append(record.AppendText(b, e.requestID))
 	}
-	return encodedEvent{e, b, links}
+	return encodedEvent{e, b}
 }
 
-// hasLimits reports whether the answer is stored with the windows of all limits. Otherwise it has one limit, and the
-// window follows from its start.
-func (e *event) hasLimits() bool {
-	return e.first != nil && (e.since != nil || len(e.first.terms.Further) > 0)
+func (e *event) flags() byte {
+	return flagDenied*flagByte(e.Denied) | flagShared*flagByte(e.shared) | flagRequestID*flagByte(e.requestID != "") |
+		flagUncounted*flagByte(e.uncounted) | flagCosts*flagByte(len(e.Costs) > 0) | flagSince*flagByte(e.since != nil) |
+		flagAdjustment*flagByte(e.Adjustment != nil)
 }
 
-func (e *event) flags() (f byte) {
-	if e.Denied {
-		f |= flagDenied
+// flagByte returns 1 for true.
+func flagByte(b bool) byte {
+	if b {
+		return 1
 	}
-	if e.shared {
-		f |= flagShared
-	}
-	if e.requestID != "" {
-		f |= flagRequestID
-	}
-	if e.uncounted {
-		f |= flagUncounted
-	}
-	if len(e.Costs) > 0 {
-		f |= flagCosts
-	}
-	if e.since != nil {
-		f |= flagSince
-	}
-	if e.hasLimits() {
-		f |= flagLimits
-	}
-	return f
+	return 0
 }
 
+// append appends the link of an event at a position.
+//
+//	number      uvarint; 0 when the event is not in this history
+//	prev, jump  uvarints: the distances to the older entries; 0 without such an entry
+//	late        uvarint of nanoseconds
 func (l *link) append(b []byte, position int64) []byte {
 	b = binary.AppendUvarint(b, uint64(l.number))
 	b = binary.AppendUvarint(b, back(position, l.prev))
@@ -244,40 +194,36 @@ func back(from, to int64) uint64 {
 	return uint64(from - to)
 }
 
-func (v *answer) append(b []byte, limits bool) []byte {
-	b = binary.AppendUvarint(b, uint64(v.result.Usage.Used))
-	b = binary.AppendVarint(b, v.result.Usage.Window.Start.Unix())
+// append appends an answer.
+//
+//	usage                see appendUsage
+//	period, limit        uvarints
+//	plan id, plan name   texts
+//	deciding limit       uvarint
+//	further limits       their number; of each the meter, a text, and the period and the maximum: uvarints
+//	usages of the limits their number, a uvarint, and the usages
+func (v *answer) append(b []byte) []byte {
+	b = appendUsage(b, &v.result.Usage)
 	b = binary.AppendUvarint(b, uint64(v.terms.Period))
 	b = binary.AppendUvarint(b, uint64(v.terms.Limit))
 	b = record.AppendText(record.AppendText(b, v.terms.PlanID), v.terms.PlanName)
-	if limits {
-		b = v.appendLimits(b)
-	}
-	return b
-}
-
-// appendLimits appends the limits of an answer.
-//
-//	end, deciding limit  varint of seconds, 0 for a window without an end; uvarint
-//	further limits       their number; of each the meter, a text, and the period and the maximum: uvarints
-//	usages               their number; of each used, and the start and the end of the window: uvarint, varints
-func (v *answer) appendLimits(b []byte) []byte {
-	b = appendEnd(b, v.result.Usage.Window)
 	b = binary.AppendUvarint(b, uint64(v.result.Deciding))
 	b = binary.AppendUvarint(b, uint64(len(v.terms.Further)))
 	for _, l := range v.terms.Further {
 		b = binary.AppendUvarint(binary.AppendUvarint(record.AppendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
 	}
 	b = binary.AppendUvarint(b, uint64(len(v.result.Limits)))
-	for _, u := range v.result.Limits {
-		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(u.Used)), secondOf(u.Window.Start))
-		b = appendEnd(b, u.Window)
+	for i := range v.result.Limits {
+		b = appendUsage(b, &v.result.Limits[i].Usage)
 	}
 	return b
 }
 
-// appendEnd appends the end of a window, 0 for none.
-func appendEnd(b []byte, w core.Window) []byte { return binary.AppendVarint(b, secondOf(w.End)) }
+// appendUsage appends a usage, a uvarint, and the start and the end of its window: varints of seconds, 0 for no end.
+func appendUsage(b []byte, u *core.Usage) []byte {
+	b = binary.AppendVarint(binary.AppendUvarint(b, uint64(u.Used)), secondOf(u.Window.Start))
+	return binary.AppendVarint(b, secondOf(u.Window.End))
+}
 
 // counts reports whether an event that is not denied changes the counter of its key or of its user.
 func (e *event) counts(kind uint32) bool {
@@ -299,13 +245,16 @@ func (e *event) refs() (key, user ref) {
 	return ref{e.key, e.account, kindKey}, ref{e.UserID, e.account, kindUser}
 }
 
+// maxRetention bounds the retention of an entry.
+const maxRetention = 100 * 365 * 24 * time.Hour
+
 // keep returns how long an event that is written now is kept. Until is the end of its retention. Before Hard the event is
 // kept in any case, because it has the answer to its request id.
-func (e *event) keep(now int64) (k eventlog.Keep) {
+func (e *event) keep(now int64, retention time.Duration) (k eventlog.Keep) {
 	if e.requestID != "" {
 		k.Hard = now + int64(idRetention/time.Second)
 	}
-	k.Until = max(k.Hard, now+int64((keptLonger+e.retention)/time.Second))
+	k.Until = max(k.Hard, now+int64((keptLonger+min(max(retention, 0), maxRetention))/time.Second))
 	return k
 }
 

@@ -8,23 +8,14 @@ import (
 
 // decodeEvent decodes a record of the event log. position is the position of the record.
 func decodeEvent(payload []byte, position int64) (e event, err error) {
-	var more byte
-	if payload[0] == recordEvent && len(payload) > 2 {
-		if more, payload = payload[1], payload[2:]; more == 0 || more > moreFlags {
-			return event{}, errEvent
-		}
-	}
-	r := newDecoder(payload[1:])
-	flags := payload[0]
-	if flags >= recordRedo {
+	if !isEvent(payload) {
 		return event{}, errEvent
 	}
+	r, flags := newDecoder(payload[1:]), payload[0]
 	e.Denied, e.shared, e.uncounted = flags&flagDenied != 0, flags&flagShared != 0, flags&flagUncounted != 0
 	e.account, e.key, e.UserID = uint32(r.Uvarint()), int64(r.Uvarint()), int64(r.Uvarint())
 	e.At = r.Time()
 	e.Cost = int64(r.Uvarint())
-	e.retention = time.Duration(r.Uvarint()) * time.Minute
-	e.ofKey, e.ofUser = r.link(position), r.link(position)
 	e.KeyID, e.Endpoint, e.Method, e.IP = r.Text(), r.Text(), r.Text(), r.Text()
 	if flags&flagCosts != 0 {
 		for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
@@ -32,12 +23,9 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		}
 	}
 	if e.Denied {
-		e.Reason = core.ReasonQuota
-	}
-	if more&moreReason != 0 {
 		e.Reason = r.reason()
 	}
-	if more&moreAdjustment != 0 {
+	if flags&flagAdjustment != 0 {
 		e.Adjustment = r.adjustment()
 	}
 	if flags&flagSince != 0 {
@@ -49,20 +37,13 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 	}
 	if flags&flagRequestID != 0 {
 		e.requestID = r.Text()
-		e.first = r.answer(flags&flagLimits != 0)
+		e.first = r.answer()
 	}
-	if r.Failed() || len(r.Rest()) > 0 {
+	e.ofKey, e.ofUser = r.link(position), r.link(position)
+	if r.Failed() || !r.Ended() {
 		return event{}, errEvent
 	}
 	return e, nil
-}
-
-// flagByte returns 1 for true.
-func flagByte(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func (r *decoder) reason() core.Reason {
@@ -95,33 +76,22 @@ func (r *decoder) back(position int64) int64 {
 	return 0
 }
 
-func (r *decoder) answer(limits bool) *answer {
+func (r *decoder) answer() *answer {
 	v := new(answer)
-	u := &v.result.Usage
-	u.Used, u.Window.Start = int64(r.Uvarint()), time.Unix(r.Varint(), 0).UTC()
+	v.result.Usage = r.usage()
 	v.terms.Period, v.terms.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
 	v.terms.PlanID, v.terms.PlanName = r.Text(), r.Text()
-	if r.Failed() || v.terms.Period > core.Lifetime {
-		r.Fail()
-		return v
-	}
-	if !limits {
-		u.Window = v.terms.Period.Window(u.Window.Start)
-		return v
-	}
-	u.Window.End = r.end()
 	v.result.Deciding = int(r.Uvarint())
 	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
 		v.terms.Further = append(v.terms.Further, core.Limit{Meter: r.Text(), Period: core.Period(r.Uvarint()), Max: int64(r.Uvarint())})
 	}
 	n := r.Uvarint()
-	if n > uint64(1+len(v.terms.Further)) || v.result.Deciding > len(v.terms.Further) {
+	if v.terms.Period > core.Lifetime || n > uint64(1+len(v.terms.Further)) || v.result.Deciding > len(v.terms.Further) {
 		r.Fail()
 		return v
 	}
 	for i := range int(n) {
-		used := core.Usage{Used: int64(r.Uvarint()), Window: core.Window{Start: time.Unix(r.Varint(), 0).UTC(), End: r.end()}}
-		v.result.Limits = append(v.result.Limits, core.LimitUsage{Limit: v.terms.LimitAt(i), Usage: used})
+		v.result.Limits = append(v.result.Limits, core.LimitUsage{Limit: v.terms.LimitAt(i), Usage: r.usage()})
 	}
 	if len(v.result.Limits) > 0 && v.terms.Limit == core.Unlimited {
 		v.result.Limits[0] = core.LimitUsage{}
@@ -129,10 +99,11 @@ func (r *decoder) answer(limits bool) *answer {
 	return v
 }
 
-// end reads the end of a window.
-func (r *decoder) end() time.Time {
+// usage reads a usage and its window.
+func (r *decoder) usage() (u core.Usage) {
+	u.Used, u.Window.Start = int64(r.Uvarint()), time.Unix(r.Varint(), 0).UTC()
 	if end := r.Varint(); end != 0 {
-		return time.Unix(end, 0).UTC()
+		u.Window.End = time.Unix(end, 0).UTC()
 	}
-	return time.Time{}
+	return u
 }

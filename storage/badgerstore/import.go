@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -23,11 +22,7 @@ func (s *Store) AppendHistory(_ context.Context, id core.CounterID, entries []co
 // importHistory appends entries to a history, as events that no counter counts. With replace, it first appends the state
 // of the counter with an empty history. Replay continues from that state, so the older events leave the history.
 func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention time.Duration, replace bool) error {
-	if err := s.enterToWrite(); err != nil {
-		return err
-	}
-	defer s.leave()
-	err := s.change(id, func(c *counter) error {
+	return s.importInto([]core.CounterID{id}, func(_ int, c *counter) error {
 		if replace {
 			c.clearHistory()
 			if err := s.setLocked(c); err != nil {
@@ -35,9 +30,9 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention
 			}
 		}
 		for i := range entries {
-			e := newImported(c, &entries[i], retention)
+			e := newImported(c, &entries[i])
 			record := e.encode(nil)
-			position, err := s.events.Append(record.append, e.keep(s.clock.Load()))
+			position, err := s.events.Append(record.append, e.keep(s.clock.Load(), retention))
 			if err != nil {
 				return err
 			}
@@ -46,12 +41,11 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention
 		}
 		return nil
 	})
-	return fault(firstOf(err, s.events.Flush()))
 }
 
 // newImported returns the event of an imported entry. The event is in the history of one counter only.
-func newImported(c *counter, entry *core.Entry, retention time.Duration) event {
-	e := event{Entry: *entry, account: c.account, uncounted: true, retention: min(max(retention, 0), maxRetention)}
+func newImported(c *counter, entry *core.Entry) event {
+	e := event{Entry: *entry, account: c.account, uncounted: true}
 	if c.kind == kindKey {
 		e.key = c.number
 	}
@@ -62,41 +56,32 @@ func newImported(c *counter, entry *core.Entry, retention time.Duration) event {
 // SetCounters implements [core.Importer]. It changes the counters in memory, and appends their new states to the event
 // log.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
-	if err := s.enterToWrite(); err != nil {
-		return err
-	}
-	defer s.leave()
-	for i, id := range ids {
-		to := &counters[i]
-		err := s.set(id, func(c *counter) {
-			before := c.Day()
-			c.Set(to)
-			c.endDay(windowNumber(c.kind), before, c.Day())
-		})
-		if err != nil {
-			return fault(err)
-		}
-	}
-	return fault(s.events.Flush())
+	return s.importInto(ids, func(i int, c *counter) error {
+		before := c.Day()
+		c.Set(&counters[i])
+		c.endWindowDay(c.kind, before)
+		return s.setLocked(c)
+	})
 }
 
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.CounterDay) error {
+	return s.importInto([]core.CounterID{id}, func(_ int, c *counter) error {
+		c.setDays(c.kind, days)
+		return s.setLocked(c)
+	})
+}
+
+// importInto runs fn on counters in memory, under the locks of their shards, and waits until the event log has written what fn appends.
+func (s *Store) importInto(ids []core.CounterID, fn func(i int, c *counter) error) (err error) {
 	if err := s.enterToWrite(); err != nil {
 		return err
 	}
 	defer s.leave()
-	err := s.set(id, func(c *counter) { c.setDays(c.kind, days) })
+	for i := 0; i < len(ids) && err == nil; i++ {
+		err = s.change(ids[i], func(c *counter) error { return fn(i, c) })
+	}
 	return fault(firstOf(err, s.events.Flush()))
-}
-
-// set runs fn on a counter in memory, under the lock of its shard, and appends the new state of the counter to the event
-// log.
-func (s *Store) set(id core.CounterID, fn func(*counter)) error {
-	return s.change(id, func(c *counter) error {
-		fn(c)
-		return s.setLocked(c)
-	})
 }
 
 // setLocked appends the state of a changed counter to the event log. The caller holds the lock of its shard.
@@ -108,13 +93,9 @@ func (s *Store) setLocked(c *counter) error {
 
 // change runs fn on a counter in memory, under the lock of its shard.
 func (s *Store) change(id core.CounterID, fn func(*counter) error) error {
-	missing := core.ErrKeyNotFound
-	if id.KeyID == "" {
-		missing = core.ErrUserNotFound
-	}
 	refs, err := s.refsOf([]core.CounterID{id})
 	if err != nil || refs[0].number == 0 {
-		return firstOf(err, missing)
+		return firstOf(err, notFound(id.KeyID))
 	}
 	of := refs[0]
 	if err := s.admit(); err != nil {
@@ -140,8 +121,6 @@ var _ core.Importer = (*Store)(nil)
 //
 //	recordCounter          1 byte
 //	account, kind, number  uvarints
-//	archive stale          1 byte: 1 when the days in the archive do not count
-//	days                   number of values, a uvarint; for each value its date, index and value: varint, uvarint, uvarint
 //	state                  see [counterState.encode]
 
 // appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
@@ -159,20 +138,6 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 	b = binary.AppendUvarint(b, uint64(c.account))
 	b = binary.AppendUvarint(b, uint64(c.kind))
 	b = binary.AppendUvarint(b, uint64(c.number))
-	var ended endedDays
-	if days := c.days.cloneEnded(); days != nil {
-		ended = *days
-	}
-	stale := byte(0)
-	if ended.archiveStale {
-		stale = 1
-	}
-	b = binary.AppendUvarint(append(b, stale), uint64(len(ended.list)))
-	for _, d := range ended.list {
-		b = binary.AppendVarint(b, int64(d.date))
-		b = binary.AppendUvarint(b, uint64(d.number))
-		b = binary.AppendUvarint(b, uint64(d.used))
-	}
 	return c.encode(b)
 }
 
@@ -180,33 +145,9 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 func decodeSet(payload []byte) (of ref, t counterState, err error) {
 	r := newDecoder(payload[1:])
 	of = ref{account: uint32(r.Uvarint()), kind: uint32(r.Uvarint()), number: int64(r.Uvarint())}
-	ended := endedDays{archiveStale: r.Uvarint() == 1}
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		d := dayNumber{date: core.Date(r.Varint()), number: uint8(r.Uvarint()), used: int64(r.Uvarint())}
-		if d.number >= dayNumbers {
-			return of, t, errEvent
-		}
-		ended.list = append(ended.list, d)
-	}
 	if r.Failed() || r.Ended() {
 		return of, t, errEvent
 	}
-	if t, err = decodeState(r.Rest()); err == nil && (ended.archiveStale || len(ended.list) > 0) {
-		*t.ended() = ended
-	}
+	t, err = decodeState(r.Rest())
 	return of, t, err
-}
-
-// keepEnded adds the days in before, which an earlier state still had to archive.
-func (t *counterState) keepEnded(before *endedDays) {
-	if before == nil || t.days != nil && t.days.ended != nil && t.days.ended.archiveStale {
-		return
-	}
-	ended := t.ended()
-	ended.archiveStale = before.archiveStale
-	for _, d := range before.list {
-		if !slices.ContainsFunc(ended.list, d.same) {
-			ended.list = append(ended.list, d)
-		}
-	}
 }

@@ -33,9 +33,9 @@ const schema = 1
 //	c pages        account's number, kind, node the numbers of all pages, see internal/rankset
 //	D day          account's number, kind,      a day of a page of counters, see archive.go
 //	               number of the page, date
-//	R request id   account's number, seq of     the position of the request's event in the event log
-//	               the key, id; or number of
-//	               the user, id, U
+//	R request id   account's number, kind,      the position of the request's event in the event log
+//	               number of the key or user,
+//	               id
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
 //	E indexed      -                            the database has no change from this position on, uvarint
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -25,14 +26,14 @@ var states = map[string]counterState{
 	"behind": {entries: 1, applied: 8, chain: []int64{7}, newest: momentOf(noon)},
 	"zero":   {},
 	"denied": {Counter: withDenials(10_000), entries: 1, applied: 8, chain: []int64{8}, newest: momentOf(noon),
-		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: 12_345}}}},
-	"denied, its days replaced": {Counter: withDenials(1)},
+		days: []dayNumber{{20_000, record.DayDenied, 12_345}}},
+	"denied, its days replaced": {Counter: withDenials(1), archiveStale: true},
 	"used": {Counter: core.Counter{
 		At: -3, Requests: core.PeriodUsage{2, math.MaxInt64, 0, 1, math.MaxInt64, 0, math.MaxInt64}, Today: math.MaxInt64,
 		Meters:     &core.MeterUsage{Meter: "spend", Next: &core.MeterUsage{Meter: "tokens", Usage: core.PeriodUsage{1, 2, 3, 4, 5, 6, math.MaxInt64}}},
 		LastUsedAt: noon, DeniedOmitted: 17,
 	}, entries: 11, newest: momentOf(noon.AddDate(-3000, 0, 0)), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
-		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},
+		days: []dayNumber{{20_000, record.DayDenied, math.MaxInt64}, {20_001, record.DaySharedDenied, 1}, {20_001, record.DayDenied, 0}}},
 }
 
 // withDenials returns a counter with a number of recorded denials.
@@ -45,21 +46,21 @@ func withDenials(recorded int) (c core.Counter) {
 // means that a damaged record is read as a lower count.
 func TestCounterState(t *testing.T) {
 	for name, want := range states {
-		record := want.encode(nil)
-		got, err := decodeState(record)
+		b := want.encode(nil)
+		got, err := decodeState(b)
 		if err != nil {
 			t.Fatalf("%s: decodeState: %v", name, err)
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(counterState{}, days{}), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(counterState{}, dayNumber{}), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		wantDay, wantDenied := want.DeniedOn()
 		if day, recorded := got.DeniedOn(); recorded != wantDenied || recorded > 0 && day != wantDay {
 			t.Errorf("%s: got %d denials on %v, want %d on %v", name, recorded, day, wantDenied, wantDay)
 		}
-		for i := range record {
-			if got, err := decodeState(record[:i]); err == nil {
-				t.Errorf("%s: the first %d of %d bytes: got %+v, want an error", name, i, len(record), got)
+		for i := range b {
+			if got, err := decodeState(b[:i]); err == nil {
+				t.Errorf("%s: the first %d of %d bytes: got %+v, want an error", name, i, len(b), got)
 			}
 		}
 	}
@@ -82,7 +83,7 @@ func TestEventSize(t *testing.T) {
 		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true, Reason: core.ReasonExpired,
 			KeyID: "key_" + strings.Repeat("x", 20), Endpoint: strings.Repeat("x", core.MaxEntryEndpoint),
 			Method: strings.Repeat("x", core.MaxEntryMethod), IP: strings.Repeat("x", core.MaxEntryAddress)},
-		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: maxRetention, ofKey: l, ofUser: l,
+		account: math.MaxUint32, key: math.MaxInt64, shared: true, ofKey: l, ofUser: l,
 	}
 	const record = 7 // bytes that the event log adds to a record
 	for meters := range 2 {
@@ -109,7 +110,7 @@ func TestEvent(t *testing.T) {
 	since := core.Anchors{{Start: noon.AddDate(0, 0, -3)}}.Since(noon)
 	usual := event{
 		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, Denied: true, Reason: core.ReasonQuota},
-		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: 30 * time.Minute,
+		account: math.MaxUint32, key: math.MaxInt64, shared: true,
 		ofKey:     link{number: 5, prev: position - 100, jump: 7, late: 5},
 		ofUser:    link{number: math.MaxInt64, prev: position - 1},
 		requestID: "id", first: &answer{core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Month, Limit: math.MaxInt64},
@@ -130,7 +131,6 @@ func TestEvent(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: decodeEvent: %v", name, err)
 		}
-		want.retention += time.Minute // the retention is stored in minutes, rounded up
 		if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, answer{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}

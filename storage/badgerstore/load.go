@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"context"
 	"errors"
+	"math/bits"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -46,7 +47,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 	c := sh.addLocked(of, s.events.Written())
 	c.busy = make(chan struct{})
-	pending := sh.pending[of]
+	pending := sh.pending[of].position
 	sh.mu.Unlock()
 	s.counters.misses.Add(1)
 
@@ -59,15 +60,14 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		sh.removeLocked(c)
 		return err
 	}
-	c.setStateLocked(t, onPage)
+	sh.setStateLocked(c, t, onPage)
 	return nil
 }
 
 // readExisting reads a counter from the database. onPage is the position up to which its page has
 // applied the event log.
-func (s *Store) readExisting(account string, of ref, keyID string, pending pendingEvents) (t counterState, onPage int64, err error) {
-	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
-	err = s.inView(func(r view) error {
+func (s *Store) readExisting(account string, of ref, keyID string, pending int64) (t counterState, onPage int64, err error) {
+	err = s.viewCounters(func(r view) error {
 		err := r.exists(account, of, keyID)
 		if err == nil {
 			t, onPage, err = s.readState(r, of, pending)
@@ -94,11 +94,11 @@ func (r view) exists(account string, of ref, keyID string) error {
 	return err
 }
 
-// readState reads a counter from its page, and applies the events that the page does not have. onPage
+// readState reads a counter from its page, and applies the events that the page does not have, up to the event at a position. onPage
 // is the position of the last event on the page.
-func (s *Store) readState(r view, of ref, pending pendingEvents) (t counterState, onPage int64, err error) {
+func (s *Store) readState(r view, of ref, position int64) (t counterState, onPage int64, err error) {
 	err = r.onPage(of.page(), func(p *page) error {
-		t, onPage, err = s.stateAt(p[of.cell()], of, pending.position)
+		t, onPage, err = s.stateAt(p[of.cell()], of, position)
 		return err
 	})
 	return t, onPage, err
@@ -138,34 +138,57 @@ func (s *Store) catchUp(t *counterState, of ref, position int64) error {
 	return nil
 }
 
-// peek returns copies of counters, the zero state for a zero ref. It adds no counter to the cache. Not all events in the copies
-// may be durable.
+// eachCounter calls fn with the counters in some cells of a page: first with those in memory, then with the others, which it
+// reads from the page and the events after it. Then it calls last, which may be nil, with the view of the page. fn must not keep its
+// argument. The cache stays as it is.
+func (s *Store) eachCounter(p *cells, fn func(cell byte, t *counterState), last func(view) error) error {
+	absent := map[byte]int64{} // the positions of the last events of the counters that are not in memory, 0 if the page has them
+	sh := s.counters.shard(p.page.counter(0))
+	for mask := p.mask; mask != 0; mask &= mask - 1 {
+		cell := byte(bits.TrailingZeros64(mask))
+		if c := sh.lockIdle(p.page.counter(cell)); c != nil {
+			fn(cell, &c.counterState)
+		} else {
+			absent[cell] = sh.pending[p.page.counter(cell)].position
+		}
+		sh.mu.Unlock()
+	}
+	if len(absent) == 0 && last == nil {
+		return nil
+	}
+	return s.viewCounters(func(r view) (err error) { // after pending: the pages have the events of every checkpoint since
+		if len(absent) > 0 {
+			err = r.onPage(p.page, func(pg *page) error {
+				for cell, position := range absent {
+					t, _, err := s.stateAt(pg[cell], p.page.counter(cell), position)
+					if err != nil {
+						return err
+					}
+					fn(cell, &t)
+				}
+				return nil
+			})
+		}
+		if err == nil && last != nil {
+			err = last(r)
+		}
+		return err
+	})
+}
+
+// peek returns copies of counters, the zero state for a zero ref. Not all events in the copies may be durable.
 func (s *Store) peek(refs []ref) ([]counterState, error) {
 	states := make([]counterState, len(refs))
-	pending := map[int]pendingEvents{} // of the counters that are not in memory, by index
 	for i, of := range refs {
 		if of.number == 0 {
 			continue
 		}
-		sh := s.counters.shard(of)
-		if c := sh.lockIdle(of); c != nil {
-			states[i] = c.clone()
-		} else {
-			pending[i] = sh.pending[of]
+		one := &cells{page: of.page(), mask: 1 << of.cell()}
+		if err := s.eachCounter(one, func(_ byte, t *counterState) { states[i] = t.clone() }, nil); err != nil {
+			return nil, err
 		}
-		sh.mu.Unlock()
 	}
-	if len(pending) == 0 {
-		return states, nil
-	}
-	return states, s.viewCounters(func(r view) (err error) { // after pending: the pages have the events of every checkpoint since
-		for i, after := range pending {
-			if states[i], _, err = s.readState(r, refs[i], after); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return states, nil
 }
 
 // peekDurable is peek after all events in the copies are durable.

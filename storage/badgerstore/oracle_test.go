@@ -286,6 +286,14 @@ func (k *checking) checkPage(p path, value []byte) (errs []error) {
 	return errs
 }
 
+// lastPosition returns the position of the last entry, 0 when there is none.
+func (t *counterState) lastPosition() int64 {
+	if n := len(t.chain); n > 0 {
+		return t.chain[n-1]
+	}
+	return 0
+}
+
 func (k *checking) checkCounter(p path, of ref, record []byte) error {
 	t, err := decodeState(record)
 	if err != nil {

@@ -110,14 +110,27 @@ func (r view) noPage(page ref) error {
 	return absent(pagePath(page))
 }
 
-// setPage writes a page, or deletes the page when the record is nil. existed says whether the page has a record.
-func setPage(txn *badger.Txn, page ref, record []byte, existed bool) error {
-	if existed != (record != nil) {
-		if err := listPage(txn, record != nil, page); err != nil {
-			return err
+// changePage runs change on a page, an empty one when it was never written, and writes the page when change returns true. It returns the
+// size of the new page in bytes.
+func changePage(txn *badger.Txn, of ref, change func(*page) (bool, error)) (size int, err error) {
+	old, err := view{txn}.get(pagePath(of))
+	if err != nil {
+		return 0, err
+	}
+	p, err := decodePage(old)
+	if err != nil {
+		return 0, err
+	}
+	if write, err := change(p); err != nil || !write {
+		return 0, err
+	}
+	record := p.encode()
+	if (old != nil) != (record != nil) {
+		if err := listPage(txn, record != nil, of); err != nil {
+			return 0, err
 		}
 	}
-	return setOrDelete(txn, pagePath(page), record)
+	return len(record), setOrDelete(txn, pagePath(of), record)
 }
 
 // listPage adds a page to the index of the pages of its account and kind, or removes it when add is false.
@@ -140,18 +153,10 @@ func listPage(txn *badger.Txn, add bool, page ref) error {
 // be newer than the position, and have a later counter with the same number. The replay counts that counter again from
 // its events. dropCounters returns the size of the new page in bytes.
 func dropCounters(txn *badger.Txn, counters []ref, position int64) (size int, err error) {
-	p := pagePath(counters[0].page())
-	record, err := view{txn}.get(p)
-	if err != nil {
-		return 0, err
-	}
-	pg, err := decodePage(record)
-	if err != nil {
-		return 0, err
-	}
-	for _, of := range counters {
-		pg[of.cell()] = encodeDropped(position)
-	}
-	page := pg.encode()
-	return len(page), setPage(txn, counters[0].page(), page, record != nil)
+	return changePage(txn, counters[0].page(), func(p *page) (bool, error) {
+		for _, of := range counters {
+			p[of.cell()] = encodeDropped(position)
+		}
+		return true, nil
+	})
 }

@@ -30,11 +30,10 @@ const (
 	recordRedo    = 0x80 + iota
 	recordPart    // of a transaction
 	recordCounter // the state of a counter, see import.go
-	recordEvent   // an event with a reason other than the quota, or an adjustment, see event.go
 )
 
 // isEvent reports whether a record is an event.
-func isEvent(payload []byte) bool { return payload[0] < recordRedo || payload[0] == recordEvent }
+func isEvent(payload []byte) bool { return payload[0] < recordRedo }
 
 // retryEvery is the pause before the event log is tried again.
 const retryEvery = 100 * time.Millisecond

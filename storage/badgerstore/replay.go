@@ -97,7 +97,11 @@ func (r *replay) redo(payload []byte, position int64) error {
 			sh.removeLocked(c)
 		}
 	}
-	if err := r.undrop(w); err != nil || r.ofSnapshot {
+	created, err := r.s.createdCounters(w) // an import can reuse the number of a deleted key or user
+	for _, of := range created {
+		delete(r.dropped, of)
+	}
+	if err != nil || r.ofSnapshot {
 		return err
 	}
 	if value, first := w.value(at(kindSchema)); first { // the database is replayed from the first record of the store on
@@ -112,19 +116,6 @@ func (r *replay) redo(payload []byte, position int64) error {
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	return r.s.write(w, position)
-}
-
-// undrop removes the keys and users that w creates from dropped: an import can reuse the number of a deleted
-// key or user.
-func (r *replay) undrop(w *writes) error {
-	if len(r.dropped) == 0 {
-		return nil
-	}
-	list, err := r.s.createdCounters(w)
-	for _, of := range list {
-		delete(r.dropped, of)
-	}
-	return err
 }
 
 // createdCounters returns the counters of the keys and users that w writes.
@@ -151,34 +142,35 @@ func (r *replay) set(payload []byte, position int64) error {
 	if err != nil || r.dropped[of] {
 		return err
 	}
-	sh := r.s.counters.shard(of)
-	c := sh.peekLocked(of)
-	var before counterState
-	if c != nil {
-		before = c.counterState
-	} else if before, _, err = r.read(of, sh.pending[of]); err != nil {
+	c, err := r.load(of, position)
+	if err != nil || c.applied >= position { // the page is newer, or the counter was deleted
 		return err
 	}
-	if before.applied >= position { // the page is newer, or the counter was deleted
-		return nil
-	}
-	t.keepEnded(before.days.cloneEnded())
-	if c == nil {
-		c = sh.addLocked(of, position)
-	}
-	c.setStateLocked(t, 0)
+	t.keepDays(&c.counterState)
+	r.s.counters.shard(of).setStateLocked(c, t, 0)
 	c.unsaved = true
 	c.changedLocked()
 	return nil
 }
 
-// read reads a counter from its page and its pending events.
-func (r *replay) read(of ref, pending pendingEvents) (t counterState, onPage int64, err error) {
-	err = r.s.viewCounters(func(v view) (err error) {
-		t, onPage, err = r.s.readState(v, of, pending)
+// load returns a counter in memory. It adds a missing one with its pending events. position is that of the current record.
+func (r *replay) load(of ref, position int64) (*counter, error) {
+	sh := r.s.counters.shard(of)
+	if c := sh.peekLocked(of); c != nil {
+		return c, nil
+	}
+	var t counterState
+	var onPage int64
+	err := r.s.viewCounters(func(v view) (err error) {
+		t, onPage, err = r.s.readState(v, of, sh.pending[of].position)
 		return err
 	})
-	return t, onPage, err
+	if err != nil {
+		return nil, err
+	}
+	c := sh.addLocked(of, position)
+	sh.setStateLocked(c, t, onPage)
+	return c, nil
 }
 
 // event replays an event for the counters of its key and of its user. Either may be deleted.
@@ -187,7 +179,7 @@ func (r *replay) event(e *event, position int64) error {
 	if e.requestID != "" {
 		r.remembered++
 		of := e.requestIDOwner()
-		r.s.counters.shard(of).requestIDs.addLocked(requestKey{of, e.requestID}, position)
+		r.s.counters.shard(of).requestIDs.positions[requestKey{of, e.requestID}] = position
 	}
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }
@@ -212,15 +204,6 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	if h.events < maxPendingEvents {
 		return nil
 	}
-	t, base, err := r.read(of, h)
-	if err != nil {
-		return err
-	}
-	if t.applied > position { // the page is newer, or the counter was deleted
-		sh.pending[of] = pendingEvents{position: position}
-		return nil
-	}
-	c := sh.addLocked(of, position)
-	c.setStateLocked(t, base)
-	return nil
+	_, err := r.load(of, position)
+	return err
 }

@@ -1,12 +1,9 @@
 package badgerstore
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -36,9 +33,13 @@ func cellsOf(account uint32, kind byte, numbers []int64, shared bool) (list []ce
 // Days implements [core.Store]. It reads one page of counters at a time.
 func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list := core.NewDays(first, last)
-	err := s.eachDay(ctx, of, first, last, func(d dayNumber, shared bool) {
-		t := &list[d.date-first].Traffic
-		*t = t.Plus(d.traffic(shared))
+	err := s.eachDay(ctx, of, first, last, func(d dayNumber) {
+		switch t := &list[d.date-first]; d.number {
+		case record.DayAllowed:
+			t.Allowed = core.AddSaturating(t.Allowed, d.used)
+		case record.DayDenied:
+			t.Denied = core.AddSaturating(t.Denied, d.used)
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -48,25 +49,17 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 
 // CounterDays implements [core.Importer].
 func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.CounterDay, error) {
-	days := map[core.Date]core.CounterDay{}
+	days := record.Days{}
 	of := core.DaysFilter{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}
-	err := s.eachDay(ctx, of, math.MinInt32, math.MaxInt32, func(d dayNumber, _ bool) {
-		if d.used > 0 {
-			day := days[d.date]
-			day.Date = d.date
-			day.Traffic = day.Plus(d.traffic(false))
-			day.Shared = day.Shared.Plus(d.traffic(true))
-			days[d.date] = day
-		}
-	})
+	err := s.eachDay(ctx, of, math.MinInt32, math.MaxInt32, func(d dayNumber) { *days.Number(d.date, int(d.number)) = d.used })
 	if err != nil {
 		return nil, err
 	}
-	return slices.SortedFunc(maps.Values(days), func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }), nil
+	return days.List(), nil
 }
 
 // eachDay calls fn with each number of each counter that matches a filter, for the days from first to last.
-func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(dayNumber)) error {
 	return s.eachCells(ctx, of, func(p *cells) error { return s.eachDayOnPage(p, first, last, fn) })
 }
 
@@ -82,7 +75,7 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 			}
 			d.Add(n, id, seq, t.Usage(core.MeterRequests, p, nil, at))
 		}
-		return s.eachCounter(on, add, func(view) error { return nil })
+		return s.eachCounter(on, add, nil)
 	})
 	if err == nil {
 		err = s.nameKeys(account, &d)
@@ -178,77 +171,45 @@ func (r view) members(base path) ([]int64, error) {
 	return f.Page(0, f.Len())
 }
 
-// newerDays has the days of the counters of a page that are newer than the archive.
-type newerDays struct {
-	days     []cellDay
-	archived uint64 // the cells whose days in the archive count
-}
-
-func (st *newerDays) add(cell byte, kind uint32, t *counterState) {
-	if t.days == nil || t.days.ended == nil || !t.days.ended.archiveStale {
-		st.archived |= 1 << cell
-	}
-	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, cellDay{cell, d}) })
-}
-
-// eachDayOnPage calls fn with the numbers of the counters on a page. It reads the archive after the counters in memory, so it does
+// eachDayOnPage calls fn with the numbers of the counters on a page. With p.shared it leaves out all but the shared numbers, and gives
+// them the indexes of the numbers of all requests. It reads the archive after the counters in memory, so it does
 // not miss days that a checkpoint writes in between.
-func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(d dayNumber, shared bool)) error {
-	var st newerDays
-	add := func(cell byte, t *counterState) { st.add(cell, p.page.kind, t) }
+func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber)) error {
+	emit := fn
+	if p.shared {
+		emit = func(d dayNumber) {
+			if d.number >= record.DaySharedAllowed {
+				fn(dayNumber{d.date, d.number - record.DaySharedAllowed, d.used})
+			}
+		}
+	}
+	var newer []cellDay // than the archive
+	var archived uint64 // the cells whose days in the archive count
+	add := func(cell byte, t *counterState) {
+		if !t.archiveStale {
+			archived |= 1 << cell
+		}
+		t.eachDay(p.page.kind, func(d dayNumber) { newer = append(newer, cellDay{cell, d}) })
+	}
 	return s.eachCounter(p, add, func(r view) error {
-		for _, d := range st.days {
+		for _, d := range newer {
 			if first <= d.date && d.date <= last {
-				fn(d.dayNumber, p.shared)
+				emit(d.dayNumber)
 			}
 		}
 		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
-			for _, d := range st.days { // replaces the number in the archive
+			for _, d := range newer { // replaces the number in the archive
 				if d.date == date {
-					a.cells[d.cell][d.number] = 0
+					a[d.cell][d.number] = 0
 				}
 			}
-			for mask := st.archived; mask != 0; mask &= mask - 1 {
-				for n, used := range a.cells[bits.TrailingZeros64(mask)][:dayNumbersOf(p.page.kind)] {
+			for mask := archived; mask != 0; mask &= mask - 1 {
+				for n, used := range a[bits.TrailingZeros64(mask)][:dayNumbersOf(p.page.kind)] {
 					if used > 0 {
-						fn(dayNumber{date, uint8(n), used}, p.shared)
+						emit(dayNumber{date, uint8(n), used})
 					}
 				}
 			}
 		})
-	})
-}
-
-// eachCounter calls fn with the counters in some cells of a page: first with those in memory, then with the others, which it
-// reads from the page and the events after it. Then it calls last with the view of the page. fn must not keep its argument.
-func (s *Store) eachCounter(p *cells, fn func(cell byte, t *counterState), last func(view) error) error {
-	absent := map[byte]int64{} // the positions of the last events of the counters that are not in memory, 0 if the page has them
-	sh := s.counters.shard(p.page.counter(0))
-	for mask := p.mask; mask != 0; mask &= mask - 1 {
-		cell := byte(bits.TrailingZeros64(mask))
-		if c := sh.lockIdle(p.page.counter(cell)); c != nil {
-			fn(cell, &c.counterState)
-		} else {
-			absent[cell] = sh.pending[p.page.counter(cell)].position
-		}
-		sh.mu.Unlock()
-	}
-	return s.viewCounters(func(r view) error {
-		if len(absent) > 0 {
-			err := r.onPage(p.page, func(pg *page) error {
-				for cell, position := range absent {
-					t, _, err := s.stateAt(pg[cell], p.page.counter(cell), position)
-					if err != nil {
-						return err
-					}
-					fn(cell, &t)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return last(r)
 	})
 }

@@ -14,15 +14,15 @@ import (
 
 // Entry is a cached value and its key.
 type Entry[K comparable, V any] struct {
-	hash  uint64      // never 0
+	hash  uint32      // never 0
 	used  atomic.Bool // since the hand passed the entry
 	Key   K           // never changes
 	Value V
 }
 
-// NewEntry returns an entry. The caller gives equal keys equal hashes, never 0, whose upper 32 bits differ between
-// most keys of a table.
-func NewEntry[K comparable, V any](hash uint64, k K, v V) *Entry[K, V] {
+// NewEntry returns an entry. The caller gives equal keys equal hashes, never 0, whose lower bits differ between most keys of a
+// table.
+func NewEntry[K comparable, V any](hash uint32, k K, v V) *Entry[K, V] {
 	return &Entry[K, V]{hash: hash, Key: k, Value: v}
 }
 
@@ -46,14 +46,14 @@ type Table[K comparable, V any] struct {
 // bin is a place in the table. It repeats the hash of its entry, so that a search reads no
 // other entries.
 type bin[K comparable, V any] struct {
-	hash  atomic.Uint64 // 0: empty
+	hash  atomic.Uint32 // 0: empty
 	entry atomic.Pointer[Entry[K, V]]
 }
 
 // set stores an entry, or nil for none. A concurrent Find may see the hash of one entry with
 // another entry, whose key then does not match.
 func (p *bin[K, V]) set(e *Entry[K, V]) {
-	var hash uint64
+	var hash uint32
 	if e != nil {
 		hash = e.hash
 	}
@@ -67,18 +67,24 @@ const minBins = 4
 func (t *Table[K, V]) Len() int { return t.n }
 
 // Find returns the entry of a key, nil if there is none. It does not mark the entry as used.
-func (t *Table[K, V]) Find(hash uint64, k K) *Entry[K, V] {
+func (t *Table[K, V]) Find(hash uint32, k K) *Entry[K, V] {
+	e, _ := t.search(hash, k)
+	return e
+}
+
+// search returns the entry of a key and the index of its bin, nil if there is none.
+func (t *Table[K, V]) search(hash uint32, k K) (e *Entry[K, V], i int) {
 	bins := t.loadBins()
 	if len(bins) == 0 {
-		return nil
+		return nil, 0
 	}
-	for i := homeIndex(hash, bins); ; i = nextIndex(i, bins) {
+	for i = homeIndex(hash, bins); ; i = nextIndex(i, bins) {
 		switch bins[i].hash.Load() {
 		case 0:
-			return nil
+			return nil, 0
 		case hash:
-			if e := bins[i].entry.Load(); e != nil && e.Key == k {
-				return e
+			if e = bins[i].entry.Load(); e != nil && e.Key == k {
+				return e, i
 			}
 		}
 	}
@@ -103,8 +109,8 @@ func (t *Table[K, V]) loadBins() []bin[K, V] {
 	return nil
 }
 
-// homeIndex is where the search for a hash begins. It uses the upper 32 bits; the lower bits select the shard.
-func homeIndex[B any](hash uint64, bins []B) int { return int(hash>>32) & (len(bins) - 1) }
+// homeIndex is where the search for a hash begins.
+func homeIndex[B any](hash uint32, bins []B) int { return int(hash) & (len(bins) - 1) }
 
 func nextIndex[B any](i int, bins []B) int { return (i + 1) & (len(bins) - 1) }
 
@@ -136,19 +142,12 @@ func (t *Table[K, V]) rebuild(size int) {
 }
 
 // Remove removes the entry of a key, and reports whether there was one.
-func (t *Table[K, V]) Remove(hash uint64, k K) bool {
-	bins := t.loadBins()
-	for i := range bins {
-		i = (homeIndex(hash, bins) + i) & (len(bins) - 1)
-		switch e := bins[i].entry.Load(); {
-		case e == nil:
-			return false
-		case e.hash == hash && e.Key == k:
-			t.removeAt(i)
-			return true
-		}
+func (t *Table[K, V]) Remove(hash uint32, k K) bool {
+	e, i := t.search(hash, k)
+	if e != nil {
+		t.removeAt(i)
 	}
-	return false
+	return e != nil
 }
 
 // removeAt empties a bin. It moves up the entries behind it whose probe sequence passes the gap,

@@ -8,7 +8,7 @@ import (
 )
 
 // crowd is a hash that puts many keys into few bins, across the end of the table.
-func crowd(k int) uint64 { return uint64(k%5*3)<<32 + 1 }
+func crowd(k int) uint32 { return uint32(k%5*3) | 1<<31 }
 
 // evictOther evicts an entry other than keep, and reports whether there was one to evict.
 func evictOther(t *Table[int, int], keep *Entry[int, int]) bool {
@@ -86,7 +86,7 @@ func TestTableEvictsTheUnused(t *testing.T) {
 	var table Table[int, int]
 	all := make([]*Entry[int, int], 100)
 	for k := range all {
-		all[k] = &Entry[int, int]{hash: uint64(k)*7<<32 + 1, Key: k}
+		all[k] = &Entry[int, int]{hash: uint32(k)*7 | 1<<31, Key: k}
 		table.Put(all[k])
 	}
 	for range 90 {
