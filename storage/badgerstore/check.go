@@ -95,12 +95,9 @@ func (c *CheckReport) files(dir string, o CheckOptions) error {
 		}
 	}
 	o.Progress("event log")
-	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(state.Log, logOnDisk(dir))})
+	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(state.Log, logOnDisk(dir))}, nil)
 	if err != nil {
 		return err
-	}
-	if err := repairing(dir); err != nil {
-		o.Damage(err)
 	}
 	for _, d := range r.Damage {
 		o.Damage(d)

@@ -14,6 +14,8 @@ type segment struct {
 	path string
 	file File
 
+	first int64 // the first position of the log that is in it: its base, or a later one of the oldest segment after a repair
+
 	// Of the last segment the leader changes these, under the lock of the list.
 	end   int64 // the position after the last block
 	hours hours // the retention of all records
@@ -77,7 +79,7 @@ func (g *segment) readHeader(b []byte, n int) error {
 	case n < dataOffset:
 		return &DamageError{g.name(), int64(n), "the file is cut off"}
 	}
-	g.header = h
+	g.header, g.first = h, h.base
 	for _, at := range []int{slotStride, 2 * slotStride} {
 		if s, ok := decodeStatus(b[at:], g.seed, g.base); ok && s.number > g.status.number {
 			g.status = s
@@ -89,9 +91,16 @@ func (g *segment) readHeader(b []byte, n int) error {
 	return nil
 }
 
+// closeAll closes the files of segments.
+func closeAll(list []*segment) {
+	for _, g := range list {
+		_ = g.file.Close()
+	}
+}
+
 // createSegment creates an empty segment: under another name, until its file is whole.
 func createSegment(o Options, h header, s status) (g *segment, err error) {
-	g = &segment{header: h, path: filepath.Join(o.Dir, segmentName(h.base)), end: h.base, room: h.base}
+	g = &segment{header: h, path: filepath.Join(o.Dir, segmentName(h.base)), first: h.base, end: h.base, room: h.base}
 	draft := filepath.Join(o.Dir, draftName)
 	if g.file, err = o.FS.Open(draft, os.O_RDWR|os.O_CREATE); err != nil {
 		return nil, err

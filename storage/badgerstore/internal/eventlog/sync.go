@@ -70,7 +70,7 @@ func (l *Log) begin(last *segment, base int64) (*segment, error) {
 	h, s := header{base: base, seed: l.seed}, status{synced: base, oldest: base}
 	if last != nil {
 		h.prevBase, h.prevCRC, h.prevHours = last.base, last.crc, last.hours
-		s.oldest, s.whole = l.segments.oldest(), l.whole
+		s.oldest = l.From()
 	}
 	return createSegment(l.o, h, s)
 }
