@@ -21,10 +21,10 @@ import (
 
 // Repair accepts what the damage of the event log has cost, so that the store can be opened. It goes back to the moment up to
 // which most is known: of the closed database, of an image, or of the end of the readable event log after one of them.
-// Everything behind that moment is lost. Of the event log it keeps the part without damage that reaches to that moment: the history before
-// this part is lost. Repair renames the segments that have nothing of this part, to names that end in .damaged, or .damaged-2 and so on,
-// and returns these names. It calls confirm first, with one line for each damage and each loss, and changes nothing when confirm returns
-// false. Without damage Repair does not call confirm.
+// Everything behind that moment is lost. Of the event log, Repair keeps the undamaged part that reaches to that moment. The history before
+// this part is lost. Repair renames each segment outside of this part, to a name that ends in .damaged, or .damaged-2 and so on,
+// and returns these names. It calls confirm first, with one line for each damage and each loss, and changes nothing when confirm
+// returns false. Without damage Repair does not call confirm.
 func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
 	defer func() {
 		if err != nil {
@@ -91,7 +91,8 @@ func (p *repairPlan) options() eventlog.Options {
 // repairSources returns the closed database, the whole images, newest first, and the empty database.
 func repairSources(dir string) (sources []source, err error) {
 	if state, closed, err := table.ReadState(dir); err == nil && closed {
-		if _, err = table.Inspect(tableOptions(dir, slog.New(slog.DiscardHandler))); err == nil {
+		o := tableOptions(dir, slog.New(slog.DiscardHandler))
+		if err = table.Verify(o, func(table.Progress) {}, func(err error) error { return err }); err == nil {
 			sources = append(sources, source{state: state})
 		} else if !doubtful(err) {
 			return nil, err
@@ -109,8 +110,8 @@ func repairSources(dir string) (sources []source, err error) {
 	return append(sources, noSource), err
 }
 
-// consider makes a source with a run that includes its position those of the plan, if more is known with them than with the
-// earlier ones, or as much, and more history is left.
+// consider takes a source and a run that includes its position into the plan, if the repaired store then has more of the event log than
+// with an earlier choice, or as much with more history.
 func (p *repairPlan) consider(from source, keep eventlog.Run) {
 	until, log := keep.To, from.state.Log
 	if until < log { // the database may have records behind the run
@@ -153,13 +154,14 @@ func (p *repairPlan) renewDatabase() error {
 			})
 		}
 	}
-	if err := src.renewClaimed(p.dir); err != nil {
+	// Newer images have records that the event log is losing. renewClaimed syncs the directory.
+	if err := table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }); err != nil {
 		return err
 	}
-	return table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }) // they have records that the event log is losing
+	return src.renewClaimed(p.dir)
 }
 
-// lines describes each damage, what is kept, and what is lost: the history before that, and everything behind it.
+// lines describes each damage, the kept part of the event log, the history before this part, and everything behind it.
 func (p *repairPlan) lines() (lines []string, err error) {
 	for _, d := range p.log.Damage {
 		lines = append(lines, d.Error())
@@ -184,13 +186,18 @@ func (p *repairPlan) lines() (lines []string, err error) {
 	}
 	lines = append(lines, fmt.Sprintf("Kept: %s.", kept.text("")))
 	if size := min(p.keep.From, p.until) - p.log.From; size > 0 {
-		lines = append(lines, history.loss(size, "before", kept.first)+"Their counts stay: they are in the database. Their history is lost, and repeated requests with their request ids count again.")
+		lines = append(lines, history.loss(size, "before", kept.first)+countsStay)
 	}
 	if size := p.log.End - p.until; size > 0 {
-		lines = append(lines, lost.loss(size, "after", cmp.Or(kept.last, history.last))+"Their counts, their history, and their changes of users, keys and plans are LOST.")
+		lines = append(lines, lost.loss(size, "after", cmp.Or(kept.last, history.last))+allLost)
 	}
 	return append(lines, "If you have a backup that is newer than what is kept, restore the backup instead."), nil
 }
+
+const (
+	countsStay = "Their counts stay: they are in the database. Their history is lost, and repeated requests with their request ids count again."
+	allLost    = "Their counts, their history, and their changes of users, keys and plans are LOST."
+)
 
 // accountNames returns the names of all accounts by their numbers, none of the closed database.
 func (p *repairPlan) accountNames() (map[uint32]string, error) {

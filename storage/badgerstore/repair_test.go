@@ -203,8 +203,8 @@ func TestRepairLostEventLog(t *testing.T) {
 	}
 }
 
-// TestRepairReportsLoss: the plan names the damaged file, the number of events that are kept and of those that are lost and can be
-// read, with the times of the first and last one and the accounts, and whether their counts stay.
+// TestRepairReportsLoss: the plan names the damaged file, the number of kept events and of lost readable events, with the times of
+// the first and last one and the accounts, and whether their counts stay.
 func TestRepairReportsLoss(t *testing.T) {
 	d := storeToDamage(t, false)
 	const when = `(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)`
@@ -228,7 +228,7 @@ func TestRepairReportsLoss(t *testing.T) {
 			t.Errorf("got %q, want %q", text, want)
 			continue
 		}
-		before, side, after := got[2:4], got[4], got[6:8] // the times of what is kept, and of what is lost behind it
+		before, side, after := got[2:4], got[4], got[6:8] // the times of the kept events, and of the lost ones
 		if i == 1 {
 			before, after = after, before
 		}

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"math/rand/v2"
@@ -175,14 +176,17 @@ func (g *segment) tail(o Options, fn func(int64, []byte) error) (x extent, torn 
 	if known := max(g.status.synced, o.Known); x.end < known {
 		return x, Torn{}, g.damage(x.end, "a block is invalid, and the log is known to be on disk up to byte %d", g.offset(known))
 	}
-	written, err := g.lastWritten(x.end)
-	if err != nil || written == x.end {
+	rest := make([]byte, g.end-x.end)
+	if _, err := g.file.ReadAt(rest, g.offset(x.end)); nonEOF(err) != nil {
 		return x, Torn{}, err
+	}
+	if rest = bytes.TrimRight(rest, "\x00"); len(rest) == 0 { // preallocated space
+		return x, Torn{}, nil
 	}
 	for position, info := range g.headers(x.end, g.end, &err) {
 		if info.synced > x.end {
 			return x, Torn{}, g.damage(x.end, "a block is invalid, but was on disk: the block at byte %d says so", g.offset(position))
 		}
 	}
-	return x, Torn{g.name(), g.offset(x.end), written - x.end}, err
+	return x, Torn{g.name(), g.offset(x.end), int64(len(rest))}, err
 }

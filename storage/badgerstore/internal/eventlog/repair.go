@@ -13,7 +13,7 @@ import (
 const AsideSuffix = ".damaged"
 
 // Cut leaves of a closed log only a part of a run, see [Report], or nothing when both positions of the part are equal. The next
-// record gets the position part.To, or a later one. Cut changes no segment: it renames those that have nothing of the part, and
+// record gets the position part.To, or a later one. Cut changes no segment: it renames each segment outside of the part, and
 // begins a new one. It returns the new names: see [AsideSuffix]. An interrupted Cut can be repeated: until its end the
 // log is damaged as before, or lacks files. Of the options it uses FS and Dir.
 func Cut(o Options, part Run) (aside []string, err error) {

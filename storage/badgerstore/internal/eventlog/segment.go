@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -33,12 +32,6 @@ func (g *segment) name() string { return segmentName(g.base) }
 // offset returns the offset of a position in the file.
 func (g *segment) offset(position int64) int64 { return position - g.base + dataOffset }
 
-// fileEnd returns the position at the end of the file.
-func (g *segment) fileEnd() (int64, error) {
-	size, err := g.file.Size()
-	return g.base + size - g.offset(g.base), err
-}
-
 func (g *segment) damage(position int64, format string, args ...any) *DamageError {
 	return &DamageError{g.name(), g.offset(position), fmt.Sprintf(format, args...)}
 }
@@ -58,7 +51,9 @@ func openSegment(fs FS, dir string, base int64, flags int) (g *segment, err erro
 		err = nil
 	}
 	if err == nil {
-		g.end, err = g.fileEnd()
+		var size int64
+		size, err = g.file.Size()
+		g.end = g.base + size - dataOffset
 	}
 	if err != nil {
 		_ = g.file.Close()
@@ -159,21 +154,4 @@ func (g *segment) makeRoom(end, ahead, full int64) {
 		}
 		at += n
 	}
-}
-
-// lastWritten returns the position after the last byte that is not zero, at least from.
-func (g *segment) lastWritten(from int64) (end int64, err error) {
-	end, err = g.fileEnd()
-	b := make([]byte, max(0, min(end-from, 64<<10)))
-	for err == nil && end > from {
-		b = b[:min(end-from, int64(len(b)))]
-		begin := end - int64(len(b))
-		_, err = g.file.ReadAt(b, g.offset(begin))
-		err = nonEOF(err)
-		if n := len(bytes.TrimRight(b, "\x00")); n > 0 {
-			return begin + int64(n), err
-		}
-		end = begin
-	}
-	return max(end, from), err
 }

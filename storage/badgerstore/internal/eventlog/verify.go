@@ -10,7 +10,8 @@ import (
 type Report struct {
 	Segments, Records int
 	Bytes             int64 // of all segments
-	From, End         int64 // the first position of the log, and the one after the last byte that is known to have been written
+	From              int64 // the first position of the log
+	End               int64 // the position after the last byte that is known to have been written
 	Runs              []Run // oldest first
 	Torn              Torn
 	Damage            []*DamageError // empty for an undamaged log
