@@ -120,6 +120,26 @@ func TestRepairBehindAllSegments(t *testing.T) {
 	k.wantOpen(t, 1)
 }
 
+// TestRepairBeforeImage: damage before the position of an image costs no count, also in the segment that is being written, and no history
+// behind the damage.
+func TestRepairBeforeImage(t *testing.T) {
+	k := newImagedKill(t, 1, false)
+	k.damage(t, k.first)
+	if _, err := Repair(k.dir, consent); err != nil {
+		t.Fatal(err)
+	}
+	s := openAlone(t, copyOf(t, k.dir), damagedOptions)
+	for key, want := range k.counted {
+		if got := counterOf(t, s, ofKey(key)).Requests[core.Month]; got != want {
+			t.Errorf("%s: got %d used, want %d", key, got, want)
+		}
+		if got := int64(len(historyOf(t, s, ofKey(key)))); got < want-1 { // the damaged block has one request
+			t.Errorf("%s: got %d entries, want at least %d", key, got, want-1)
+		}
+	}
+	k.wantOpen(t, k.counted["b"])
+}
+
 // failingRepair repairs a store while the change of a file of the event log with a number fails, or ends the process.
 func (k *imagedKill) failingRepair(number int, killed bool) (plan []string, err error) {
 	defer func(fs eventlog.FS) { eventlog.OS = fs }(eventlog.OS)

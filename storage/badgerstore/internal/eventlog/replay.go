@@ -11,7 +11,7 @@ import (
 func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) error {
 	list := l.segments.snapshot()
 	if len(list) > 0 && from < list[0].first {
-		return &DamageError{list[0].name(), 0, fmt.Sprintf("the file before it is missing, and is needed from position %d on", from)}
+		return &DamageError{list[0].name(), 0, fmt.Sprintf("the log begins here, and is needed from position %d on", from)}
 	}
 	for i := range list {
 		g := &list[i]
