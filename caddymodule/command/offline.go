@@ -95,10 +95,10 @@ store opens again, and then verifies the store as check does. It first prints wh
 cannot be read, what is kept and what is lost, with times. Without --yes it changes
 nothing.
 
-Of old damage only the history is lost. Behind damage that the database and its
-images do not cover, everything is lost. If you have a backup that is newer than
-what is kept, restore it instead. Changed files are kept under names that end in
-.damaged (then .damaged-2).
+Of old damage only the history is lost, from the damage backwards. Behind damage
+that the database and its images do not cover, everything is lost. If you have a
+backup that is newer than what is kept, restore it instead. Lost files are kept
+under names that end in .damaged (then .damaged-2).
 ` + offlineHelp + `
 Stop the server that uses the store first.
 `

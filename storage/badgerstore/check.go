@@ -67,7 +67,7 @@ func Check(dir string, o CheckOptions) (c CheckReport, err error) {
 
 // files verifies all files.
 func (c *CheckReport) files(dir string, o CheckOptions) error {
-	state, err := table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
+	err := table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
 		c.Tables = p.Tables
 		if p.Tables%100 == 0 || p.Tables == p.Of {
 			o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
@@ -95,12 +95,9 @@ func (c *CheckReport) files(dir string, o CheckOptions) error {
 		}
 	}
 	o.Progress("event log")
-	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(state.Log, logOnDisk(dir))})
+	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: logOnDisk(dir)}, nil)
 	if err != nil {
 		return err
-	}
-	if err := repairing(dir); err != nil {
-		o.Damage(err)
 	}
 	for _, d := range r.Damage {
 		o.Damage(d)

@@ -143,14 +143,6 @@ func (t *counterState) append(l link, at time.Time, position int64) {
 	t.applied = position
 }
 
-// cut makes a history whose last entry matches end with the entry of its chain before that one, and so on. So the next entry
-// leads to readable ones when the last ones are in a hole of the event log.
-func (t *counterState) cut(match func(position int64) bool) {
-	for n := len(t.chain); n > 0 && match(t.chain[n-1]); n-- {
-		t.entries, t.chain = jump(t.entries), t.chain[:n-1]
-	}
-}
-
 // clearHistory removes all entries. The next entry has the number 1.
 func (t *counterState) clearHistory() {
 	t.entries, t.newest, t.late, t.chain = 0, 0, 0, t.chain[:0]
@@ -171,12 +163,9 @@ func terms(n int64) (count int) {
 	return count
 }
 
-// replay adds the next event of the counter, as it was read from the event log. An event with the number of an older one
-// continues a history that was cut.
+// replay adds the next event of the counter, as it was read from the event log.
 func (t *counterState) replay(e *event, kind uint32, position int64) error {
-	number := e.linkOf(kind).number
-	t.cut(func(int64) bool { return number <= t.entries })
-	if number != t.entries+1 {
+	if e.linkOf(kind).number != t.entries+1 {
 		return errEvent
 	}
 	if e.Denied && !e.uncounted && kind == kindKey { // of a request, core.Counter.Deny has done this

@@ -209,7 +209,7 @@ func restrictDir(dir string, log *slog.Logger) error {
 // of a new volume. foreignEntry ignores names that begin with a dot, too, such as .gitkeep and .snapshot.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, repairName, table.ImagePrefix + "*", rebuildName, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, table.ImagePrefix + "*", rebuildName, probePrefix + "*", "lost+found",
 }
 
 // foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".

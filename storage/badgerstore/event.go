@@ -11,8 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// event returns the event with a number, or eventlog.ErrGone when it, or a later event that leads to it, cannot be read any
-// more: its segment was removed, or a repair has left a hole there.
+// event returns the event with a number, or eventlog.ErrGone when the event log now begins behind it.
 func (f *eventFinder) event(number int64) (event, error) {
 	position, n := f.nearest(number)
 	for {

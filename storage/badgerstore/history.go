@@ -31,8 +31,6 @@ import (
 //	latest so far ≤ since                              every entry has expired
 //	since < latest so far ≤ since + the largest late   mixed: history.divide reads each entry
 //	since + the largest late < latest so far           no entry has expired
-//
-// Entries that may be in a hole of the event log are in the mixed range, too.
 
 // maxMixed is the largest number of entries in the mixed range. It bounds the cost of a query after the clock was a year
 // ahead for a moment. The entries after the bound are in the total without being read; an
@@ -105,15 +103,11 @@ type history struct {
 	mixed []int64 // the numbers of the older entries that have not expired
 }
 
-// entry returns the entry with a number, and the latest time up to this entry. An entry that is gone has no time; latest is
-// then that of an older one, if there is one.
+// entry returns the entry with a number, and the latest time up to this entry. An entry that is gone, and all older ones, have no
+// time.
 func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error) {
 	v, err := h.finder.event(number)
 	if errors.Is(err, eventlog.ErrGone) {
-		if older, _ := h.finder.chained(func(n, _ int64) bool { return n < number }); older > 0 {
-			_, latest, err = h.entry(older)
-			return core.Entry{}, latest, err
-		}
 		return core.Entry{}, time.Time{}, nil
 	}
 	v.Late = v.linkOf(h.finder.kind).late
@@ -128,12 +122,6 @@ func (h *history) divide() error {
 	}
 	if err != nil {
 		return err
-	}
-	if whole := h.finder.s.events.Whole(); whole > 0 { // an entry before it may be in a hole
-		before, next := h.finder.chained(func(_, position int64) bool { return position < whole })
-		if before > 0 {
-			h.live = max(h.live, next)
-		}
 	}
 	h.live = min(h.live, first+maxMixed)
 	for n := first; n < h.live; n++ {
@@ -199,17 +187,4 @@ type eventFinder struct {
 
 	number int64 // the number of the event last, 0 before the first read
 	last   event // the event that was read last
-}
-
-// chained returns the number of the newest event of the chain that matches, 0 without one, and that of the event of the chain
-// after it, or the number of the next event.
-func (f *eventFinder) chained(match func(number, position int64) bool) (found, after int64) {
-	n, after := f.counterState.entries, f.counterState.entries+1
-	for _, position := range slices.Backward(f.counterState.chain) {
-		if match(n, position) {
-			return n, after
-		}
-		n, after = jump(n), n
-	}
-	return 0, after
 }

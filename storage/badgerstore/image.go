@@ -51,8 +51,8 @@ type source struct {
 	records table.Records
 }
 
-// newestSource returns the newest whole image in a directory that the event log can continue. The event log is unbroken
-// from a position on.
+// newestSource returns the newest whole image in a directory that the event log can continue. The event log begins
+// at the position from.
 func newestSource(dir string, from int64, log *slog.Logger) (source, error) {
 	positions, err := table.Images(dir)
 	for _, position := range slices.Backward(positions) {

@@ -74,7 +74,6 @@ func (s *Store) readExisting(account string, of ref, keyID string, pending int64
 		}
 		return err
 	})
-	t.cut(s.events.InHole)
 	return t, onPage, err
 }
 

@@ -50,9 +50,9 @@ func open(dir string, o Options) (*Store, error) {
 	}
 	o.Logger.Warn("the files of the database are in doubt: the database is rebuilt from the event log", "dir", dir, "reason", err)
 	began := time.Now()
-	found, err := eventlog.Inspect(eventLogOptions(dir, logOnDisk(dir), o))
+	from, err := eventlog.Inspect(eventLogOptions(dir, logOnDisk(dir), o))
 	if err == nil {
-		err = rebuild(dir, found.From, o.Logger)
+		err = rebuild(dir, from, o.Logger)
 	}
 	if err != nil {
 		return nil, err
@@ -67,9 +67,6 @@ func open(dir string, o Options) (*Store, error) {
 // replay verifies the rest of the event log.
 func openFound(dir string, o Options) (*Store, error) {
 	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); err == nil { // no new store
-		if err := repairing(dir); err != nil {
-			return nil, err
-		}
 		if _, err := eventlog.Inspect(eventLogOptions(dir, logOnDisk(dir), o)); err != nil {
 			return nil, err
 		}

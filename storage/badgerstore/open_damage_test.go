@@ -227,7 +227,7 @@ func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []by
 	if want == healed {
 		return
 	}
-	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)})
+	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)}, nil)
 	if err != nil || len(r.Damage) != 1 || r.Damage[0].File != name {
 		t.Errorf("Verify: got %+v, %v, want the damage of %s", r, err, name)
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,10 +21,10 @@ import (
 
 // Repair accepts what the damage of the event log has cost, so that the store can be opened. It goes back to the moment up to
 // which most is known: of the closed database, of an image, or of the end of the readable event log after one of them.
-// Damage before that moment becomes a hole in the event log, which costs the history in it. Everything behind is lost. Repair
-// keeps the bytes of each changed segment in a file whose name ends in .damaged, or .damaged-2 and so on, and returns these
-// names. It calls confirm first, with one line for each damage and each loss, and changes nothing when confirm returns
-// false. Without damage Repair does not call confirm.
+// Everything behind that moment is lost. Of the event log, Repair keeps the undamaged part that reaches to that moment. The history before
+// this part is lost. Repair renames each segment outside of this part, to a name that ends in .damaged, or .damaged-2 and so on,
+// and returns these names. It calls confirm first, with one line for each damage and each loss, and changes nothing when confirm
+// returns false. Without damage Repair does not call confirm.
 func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
 	defer func() {
 		if err != nil {
@@ -36,13 +37,9 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	}
 	defer release()
 	p, err := planRepair(dir)
-	if err != nil {
+	if err != nil || p == nil {
 		return nil, err
 	}
-	if p == nil {
-		return nil, os.RemoveAll(repairPath(dir)) // an earlier repair was interrupted at its end
-	}
-	defer p.log.Close()
 	lines, err := p.lines()
 	if err != nil || !confirm(lines) {
 		return nil, err
@@ -53,52 +50,50 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 
 // repairPlan is a plan to repair the event log of a store.
 type repairPlan struct {
-	dir    string
-	damage []*eventlog.DamageError
-	log    *eventlog.RepairPlan
-	from   repairSource
-	until  int64 // the repaired store has everything before this position
-	keep   int64 // the event log is kept up to this position
-	end    int64 // then the event log has a hole up to this position
-}
-
-// repairSource is a database from which a store can go on.
-type repairSource struct {
-	source
-	closed bool // it is the database that was closed; otherwise an image, or an empty database
+	dir   string
+	log   eventlog.Report
+	from  source       // without records the database that was closed, which stays
+	until int64        // the repaired store has everything before this position
+	keep  eventlog.Run // the part of the event log that is kept
 }
 
 // planRepair plans the repair of the event log of a store. The plan is nil without damage. planRepair changes nothing. It
 // returns an error when nothing is left.
-func planRepair(dir string) (*repairPlan, error) {
-	o := eventLogOptions(dir, logOnDisk(dir), Options{})
-	verified, err := eventlog.Verify(o)
-	if err != nil || len(verified.Damage) == 0 {
+func planRepair(dir string) (p *repairPlan, err error) {
+	p = &repairPlan{dir: dir}
+	if p.log, err = eventlog.Verify(p.options(), nil); err != nil || len(p.log.Damage) == 0 {
 		return nil, err
 	}
 	sources, err := repairSources(dir)
 	if err != nil {
 		return nil, err
 	}
-	p := &repairPlan{dir: dir, damage: verified.Damage}
-	if p.log, err = eventlog.PlanRepair(o, isEvent); err != nil {
-		return nil, err
-	}
 	for _, from := range sources {
-		p.consider(from)
+		position := max(from.state.Position, firstPosition)
+		p.consider(from, eventlog.Run{From: position, To: position})
+		for _, run := range p.log.Runs {
+			if run.From <= position && position <= run.To {
+				p.consider(from, run)
+			}
+		}
 	}
 	if p.until <= firstPosition {
-		p.log.Close()
-		return nil, fmt.Errorf("the store has no whole database, and the first record of the event log cannot be read: restore a backup: %w", verified.Damage[0])
+		return nil, fmt.Errorf("the store has no whole database, and the first record of the event log cannot be read: restore a backup: %w", p.log.Damage[0])
 	}
 	return p, nil
 }
 
+// options returns the options of the event log.
+func (p *repairPlan) options() eventlog.Options {
+	return eventLogOptions(p.dir, logOnDisk(p.dir), Options{})
+}
+
 // repairSources returns the closed database, the whole images, newest first, and the empty database.
-func repairSources(dir string) (sources []repairSource, err error) {
-	if state, closed, err := table.ReadState(dir); err == nil && closed && repairing(dir) == nil {
-		if _, err = table.Inspect(tableOptions(dir, slog.New(slog.DiscardHandler))); err == nil {
-			sources = append(sources, repairSource{source{state: state}, true})
+func repairSources(dir string) (sources []source, err error) {
+	if state, closed, err := table.ReadState(dir); err == nil && closed {
+		o := tableOptions(dir, slog.New(slog.DiscardHandler))
+		if err = table.Verify(o, func(table.Progress) {}, func(err error) error { return err }); err == nil {
+			sources = append(sources, source{state: state})
 		} else if !doubtful(err) {
 			return nil, err
 		}
@@ -107,112 +102,94 @@ func repairSources(dir string) (sources []repairSource, err error) {
 	for _, position := range slices.Backward(positions) {
 		state, records, err := table.ReadImage(dir, position)
 		if err == nil {
-			sources = append(sources, repairSource{source{state, records}, false})
+			sources = append(sources, source{state, records})
 		} else if !isDamage(err) {
 			return nil, err
 		}
 	}
-	return append(sources, repairSource{noSource, false}), err
+	return append(sources, noSource), err
 }
 
-// consider makes a source that of the plan if more is known with it than with the earlier ones.
-func (p *repairPlan) consider(from repairSource) {
-	position, log := max(from.state.Position, firstPosition), max(from.state.Log, firstPosition)
-	if position < p.log.Whole {
-		return // the source lacks what an earlier repair has accepted as lost
-	}
-	until, keep, end := p.log.End, p.log.End, p.log.End
-	for _, l := range p.log.Losses {
-		if l.To <= position {
-			continue
+// consider takes a source and a run that includes its position into the plan, if the repaired store then has more of the event log than
+// with an earlier choice, or as much with more history.
+func (p *repairPlan) consider(from source, keep eventlog.Run) {
+	until, log := keep.To, from.state.Log
+	if until < log { // the database may have records behind the run
+		if from.records == nil { // the mark of the closed database cannot be moved
+			return
 		}
-		if until, keep, end = l.From, l.From, l.From; l.From < log { // the database may have records of the loss
-			until, end = position, log
-		}
-		break
+		until, keep = from.state.Position, eventlog.Run{From: log, To: log}
 	}
-	if until > p.until && !(from.closed && keep < end) { // the mark of the closed database cannot be moved
-		p.from, p.until, p.keep, p.end = from, until, keep, end
+	if until > p.until || until == p.until && keep.To-keep.From > p.keep.To-p.keep.From {
+		p.from, p.until, p.keep = from, until, keep
 	}
 }
 
 // apply repairs the event log, and returns the names of the files that it has set aside. The caller has claimed the
 // directory since planRepair. The database is prepared first: until the event log is repaired, the store stays damaged.
+// An interrupted repair can be planned again: the plan is the same, or has the prepared database as its source.
 func (p *repairPlan) apply() (names []string, err error) {
 	err = firstOf(diskspace.None(p.dir).Need(diskspace.OpeningNeeds, "a repair"), os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700))
-	if err == nil && !p.from.closed {
-		if err = firstOf(os.WriteFile(repairPath(p.dir), nil, 0o600), eventlog.OS.SyncDir(p.dir)); err == nil {
-			err = p.renewDatabase()
-		}
+	if err == nil && p.from.records != nil {
+		err = p.renewDatabase()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if names, err = p.log.Apply(p.keep, p.end); err == nil {
-		err = os.RemoveAll(repairPath(p.dir))
-	}
-	return names, err
+	return eventlog.Cut(p.options(), p.keep)
 }
 
-// repairName is the name of a file that exists while the database is ahead of the event log, which a repair changes last.
-const repairName = "REPAIR"
-
-func repairPath(dir string) string { return filepath.Join(dir, repairName) }
-
-// repairing returns an error if a repair was interrupted. The database then promises more than it has.
-func repairing(dir string) error {
-	if _, err := os.Stat(repairPath(dir)); err == nil {
-		return &eventlog.DamageError{File: repairName, What: "a repair was interrupted: repair the store again"}
-	}
-	return nil
-}
-
-// renewDatabase makes the database from the source of the plan. When the event log gets a hole at its end, the mark is behind
-// the hole.
+// renewDatabase makes the database from the source of the plan. Its mark moves to the end of the event log when that is behind
+// the position of the source. Its state keeps that position: a repeated plan does not take it for a database with everything before the end.
 func (p *repairPlan) renewDatabase() error {
-	src := p.from.source
-	src.state.Log = p.end
-	if p.keep < p.end {
-		src.state.Position = p.end
+	src := p.from
+	src.state.Log = p.keep.To
+	if p.until < p.keep.To {
 		src.records = func(fn func(key, value []byte) error) error {
 			return p.from.records(func(key, value []byte) error {
 				if bytes.Equal(key, at(kindCheckpoint)) {
-					value = encodeNumber(p.end)
+					value = encodeNumber(p.keep.To)
 				}
 				return fn(key, value)
 			})
 		}
 	}
-	if err := src.renewClaimed(p.dir); err != nil {
+	// Newer images have records that the event log is losing. renewClaimed syncs the directory.
+	if err := table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }); err != nil {
 		return err
 	}
-	return table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }) // they have records that the event log is losing
+	return src.renewClaimed(p.dir)
 }
 
-// lines describes each damage, each loss, oldest first, and the records that are kept and set aside.
+// lines describes each damage, the kept part of the event log, the history before this part, and everything behind it.
 func (p *repairPlan) lines() (lines []string, err error) {
-	for _, d := range p.damage {
+	for _, d := range p.log.Damage {
 		lines = append(lines, d.Error())
 	}
-	for _, l := range p.log.Losses {
-		lines = append(lines, p.unreadable(l))
+	names, err := p.accountNames()
+	if err != nil {
+		return nil, err
 	}
-	before, behind := eventCount{}, eventCount{accounts: map[uint32]bool{}}
-	if err := p.log.Records(func(position int64, payload []byte) error {
-		if position < p.keep {
-			return before.add(payload)
+	kept, history, lost := newEventCount(nil), newEventCount(names), newEventCount(names)
+	if _, err := eventlog.Verify(p.options(), func(position int64, payload []byte) error {
+		switch {
+		case position >= p.until:
+			lost.add(position, payload)
+		case position < p.keep.From:
+			history.add(position, payload)
+		default:
+			kept.add(position, payload)
 		}
-		return behind.add(payload)
+		return nil
 	}); err != nil {
 		return nil, err
 	}
-	lines = append(lines, fmt.Sprintf("Kept: %v.", before))
-	if behind.events+behind.others > 0 {
-		names, err := p.accountNames(behind.accounts)
-		if err != nil {
-			return nil, err
-		}
-		lines = append(lines, fmt.Sprintf("Set aside: %v%s. %s", behind, names, allLost))
+	lines = append(lines, fmt.Sprintf("Kept: %s.", kept.text("")))
+	if size := min(p.keep.From, p.until) - p.log.From; size > 0 {
+		lines = append(lines, history.loss(size, "before", kept.first)+countsStay)
+	}
+	if size := p.log.End - p.until; size > 0 {
+		lines = append(lines, lost.loss(size, "after", cmp.Or(kept.last, history.last))+allLost)
 	}
 	return append(lines, "If you have a backup that is newer than what is kept, restore the backup instead."), nil
 }
@@ -222,101 +199,82 @@ const (
 	allLost    = "Their counts, their history, and their changes of users, keys and plans are LOST."
 )
 
-// unreadable describes a loss.
-func (p *repairPlan) unreadable(l eventlog.Loss) string {
-	text := fmt.Sprintf("Unreadable: records in %s", plural(int(l.To-l.From), "byte"))
-	switch from, until := timeOf(l.Before), timeOf(l.After); {
-	case from != "" && until != "":
-		text += fmt.Sprintf(", written from %s to %s. ", from, until)
-	case from != "":
-		text += fmt.Sprintf(", written after %s. ", from)
-	case until != "":
-		text += fmt.Sprintf(", written before %s. ", until)
-	default:
-		text += ". "
+// accountNames returns the names of all accounts by their numbers, none of the closed database.
+func (p *repairPlan) accountNames() (map[uint32]string, error) {
+	if p.from.records == nil {
+		return nil, nil
 	}
-	if l.To <= p.until {
-		return text + countsStay
-	}
-	return text + allLost
-}
-
-// accountNames returns the names of accounts, as the end of a sentence.
-func (p *repairPlan) accountNames(numbers map[uint32]bool) (string, error) {
-	if p.from.closed || len(numbers) == 0 {
-		return "", nil
-	}
-	var names []string
-	err := p.from.records(func(key, value []byte) error {
+	names := map[uint32]string{}
+	return names, p.from.records(func(key, value []byte) error {
 		if key[0] != kindAccount {
 			return nil
 		}
 		r := newDecoder(key[1:])
 		_ = r.Text()
 		a, err := record.Decode[core.Account](value)
-		if err == nil && numbers[uint32(r.Uint(8))] {
-			names = append(names, a.Name)
+		if err == nil {
+			names[uint32(r.Uint(8))] = a.Name
 		}
 		return err
 	})
-	if len(names) == 0 {
-		return "", err
-	}
-	return " of " + strings.Join(names, ", "), err
 }
 
-// eventCount counts records of the event log.
+// eventCount counts the records of a part of the event log that can be read.
 type eventCount struct {
 	events, others int
-	first, last    string          // times of events
-	accounts       map[uint32]bool // the numbers of their accounts; may be nil
+	first, last    string            // times of events
+	accounts       map[string]bool   // the names of their accounts
+	names          map[uint32]string // of all accounts by their numbers
+}
+
+func newEventCount(names map[uint32]string) eventCount {
+	return eventCount{accounts: map[string]bool{}, names: names}
 }
 
 // add counts a record.
-func (c *eventCount) add(payload []byte) error {
+func (c *eventCount) add(position int64, payload []byte) {
 	if !isEvent(payload) {
 		c.others++
-		return nil
+		return
 	}
 	c.events++
-	e, err := decodeEvent(payload, 0) // neither time nor account needs the position
+	e, err := decodeEvent(payload, position)
 	if err != nil {
-		c.last = ""
-	} else {
-		c.last = formatTime(&e)
-		c.first = cmp.Or(c.first, c.last)
+		return
 	}
-	if c.accounts == nil {
-		return nil
+	c.last = e.At.UTC().Format(time.RFC3339)
+	c.first = cmp.Or(c.first, c.last)
+	if name, ok := c.names[e.account]; ok {
+		c.accounts[name] = true
 	}
-	c.accounts[e.account] = true
-	return err
 }
 
-func (c eventCount) String() string {
-	text := plural(c.events, "event")
+// text returns the numbers, with the times and the accounts of the events.
+func (c *eventCount) text(adjective string) string {
+	text := plural(c.events, adjective+"event")
 	if c.events > 0 {
 		text += fmt.Sprintf(" from %s to %s", c.first, c.last)
 	}
+	if len(c.accounts) > 0 {
+		text += " of " + strings.Join(slices.Sorted(maps.Keys(c.accounts)), ", ")
+	}
 	if c.others > 0 {
-		text += ", and " + plural(c.others, "other record")
+		text += ", and " + plural(c.others, "other "+adjective+"record")
 	}
 	return text
 }
 
-// timeOf returns the time of an event, "" when the time is not known.
-func timeOf(payload []byte) string {
-	if len(payload) == 0 {
-		return ""
+// loss describes the loss of the part, which has a size in bytes. It was written before or after a time, which may be "".
+func (c *eventCount) loss(size int64, side, time string) string {
+	text := fmt.Sprintf("Lost: records in %s", plural(int(size), "byte"))
+	if time != "" {
+		text += fmt.Sprintf(", written %s %s", side, time)
 	}
-	e, err := decodeEvent(payload, 0) // the position is not needed for the time
-	if err != nil {
-		return ""
+	if c.events+c.others > 0 {
+		text += ", with " + c.text("readable ")
 	}
-	return formatTime(&e)
+	return text + ". "
 }
-
-func formatTime(e *event) string { return e.At.UTC().Format(time.RFC3339) }
 
 // plural returns a number with its noun.
 func plural(n int, noun string) string {

@@ -99,7 +99,7 @@ func TestRepairBehindPages(t *testing.T) {
 		"last segment cut in half":        {func(b []byte) []byte { return b[:segmentData+(len(b)-segmentData)/2] }, []int{4}, 0, 4},
 		"last segment deleted":            {deleted, []int{4}, 0, 4},
 		"middle segment deleted":          {deleted, []int{3}, 0, 3},
-		"segment of the mark deleted":     {deleted, []int{1}, 0, 1},
+		"segment of the mark deleted":     {deleted, []int{1}, 1, 1}, // back to an image, without a history
 		"segments after the mark gone":    {deleted, []int{2, 3, 4}, 0, 2},
 		"first segment deleted":           {deleted, []int{0}, 1, 5},
 		"first and last segments deleted": {deleted, []int{0, 4}, 1, 4},

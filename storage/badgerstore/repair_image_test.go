@@ -2,9 +2,8 @@ package badgerstore
 
 import (
 	"errors"
-	"path/filepath"
+	"maps"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -121,17 +120,39 @@ func TestRepairBehindAllSegments(t *testing.T) {
 	k.wantOpen(t, 1)
 }
 
-// failingRepair repairs a store while each write to a file that is set aside fails, or ends the process.
-func (k *imagedKill) failingRepair(t *testing.T, killed bool) (plan []string, err error) {
-	t.Helper()
+// TestRepairBeforeImage: damage before the position of an image costs no count, also in the segment that is being written, and no history
+// behind the damage.
+func TestRepairBeforeImage(t *testing.T) {
+	k := newImagedKill(t, 1, false)
+	k.damage(t, k.first)
+	if _, err := Repair(k.dir, consent); err != nil {
+		t.Fatal(err)
+	}
+	s := openAlone(t, copyOf(t, k.dir), damagedOptions)
+	for key, want := range k.counted {
+		if got := counterOf(t, s, ofKey(key)).Requests[core.Month]; got != want {
+			t.Errorf("%s: got %d used, want %d", key, got, want)
+		}
+		if got := int64(len(historyOf(t, s, ofKey(key)))); got < want-1 { // the damaged block has one request
+			t.Errorf("%s: got %d entries, want at least %d", key, got, want-1)
+		}
+	}
+	k.wantOpen(t, k.counted["b"])
+}
+
+// failingRepair repairs a store while the change of a file of the event log with a number fails, or ends the process.
+func (k *imagedKill) failingRepair(number int, killed bool) (plan []string, err error) {
 	defer func(fs eventlog.FS) { eventlog.OS = fs }(eventlog.OS)
 	defer func() {
 		if p := recover(); p != nil {
-			err = errors.New("killed")
+			err = errKilled
 		}
 	}()
 	eventlog.OS = &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
-		if op.kind != "write" || !strings.HasSuffix(op.path, "spare") {
+		if op.kind == "open" { // also to read
+			return nil
+		}
+		if number--; number != 0 {
 			return nil
 		}
 		if killed {
@@ -146,44 +167,44 @@ func (k *imagedKill) failingRepair(t *testing.T, killed bool) (plan []string, er
 	return plan, err
 }
 
-// TestRepairWithoutRoom: a repair that has no room for the bytes that it changes changes no segment.
-func TestRepairWithoutRoom(t *testing.T) {
-	k := newImagedKill(t, 1, false)
-	k.damage(t, k.hurt)
-	before := segmentContents(t, k.dir)[filepath.Base(k.segment)]
-	if _, err := k.failingRepair(t, false); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("Repair: got error %v, want %v", err, syscall.ENOSPC)
-	}
-	if after := segmentContents(t, k.dir)[filepath.Base(k.segment)]; after != before {
-		t.Errorf("the segment was changed: it has %d of %d bytes", len(after), len(before))
-	}
-}
+var errKilled = errors.New("killed")
 
-// TestRepairInterrupted: a repair that was killed is planned again as before, and the store opens only after it. A failure
-// means that the second plan trusts the database that the first one has made, which lacks what the first one gave up.
+// TestRepairInterrupted: a repair that was killed, or failed without room, at any change can be repeated, and the store does not open before
+// its last change. A failure means that the second plan trusts the database that the first one has made, which lacks what the first one gave up.
 func TestRepairInterrupted(t *testing.T) {
-	k := newImagedKill(t, 1, false)
-	k.damage(t, k.first)
-	k.damage(t, k.hurt)
-	first, err := k.failingRepair(t, true)
-	if err == nil {
-		t.Fatal("the repair was not killed")
+	for _, killed := range []bool{true, false} {
+		whole := newImagedKill(t, 1, false)
+		whole.damage(t, whole.first)
+		whole.damage(t, whole.hurt)
+		for number := 1; ; number++ {
+			k := whole
+			k.dir = copyOf(t, whole.dir)
+			before := segmentContents(t, k.dir)
+			first, err := k.failingRepair(number, killed)
+			if err == nil {
+				if number < 8 {
+					t.Errorf("got %d changes, want more", number)
+				}
+				break
+			}
+			if want := map[bool]error{true: errKilled, false: syscall.ENOSPC}[killed]; !errors.Is(err, want) {
+				t.Fatalf("change %d: got error %v, want %v", number, err, want)
+			}
+			left, done := k, len(checkDamages(t, copyOf(t, k.dir))) == 0
+			if left.dir = copyOf(t, k.dir); done {
+				left.wantOpen(t, whole.counted["b"]-2)
+			} else if _, err := open(left.dir, damagedOptions); !errors.Is(err, eventlog.ErrDamaged) {
+				t.Errorf("change %d: open: got error %v, want %v", number, err, eventlog.ErrDamaged)
+			}
+			unchanged := maps.Equal(segmentContents(t, k.dir), before)
+			var second []string
+			if _, err := Repair(k.dir, func(lines []string) bool { second = lines; return true }); err != nil {
+				t.Fatal(err)
+			}
+			if unchanged && !done && !slices.Equal(first[:3], second[:3]) {
+				t.Errorf("change %d: the plan: got %q, and after the kill %q", number, first, second)
+			}
+			k.wantOpen(t, whole.counted["b"]-2)
+		}
 	}
-	if _, err := open(copyOf(t, k.dir), damagedOptions); !errors.Is(err, eventlog.ErrDamaged) {
-		t.Errorf("open: got error %v, want %v", err, eventlog.ErrDamaged)
-	}
-	fs := eventlog.OS
-	eventlog.OS = &hookedFS{FS: fs, before: func(fsOp) error { return syscall.EIO }}
-	_, err = Repair(k.dir, consent)
-	if eventlog.OS = fs; !errors.Is(err, syscall.EIO) || repairing(k.dir) == nil {
-		t.Errorf("Repair: got error %v, want %v and the repair still unfinished: %v", err, syscall.EIO, repairing(k.dir))
-	}
-	var second []string
-	if _, err := Repair(k.dir, func(lines []string) bool { second = lines; return true }); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(first, second) {
-		t.Errorf("the plan: got %q, and after the kill %q", first, second)
-	}
-	k.wantOpen(t, 0)
 }

@@ -203,17 +203,16 @@ func TestRepairLostEventLog(t *testing.T) {
 	}
 }
 
-// TestRepairReportsLoss: the plan names the damaged file, the times around what cannot be read, the number of events that are
-// kept and set aside, with the times of the first and last one and the accounts, and whether their counts stay.
+// TestRepairReportsLoss: the plan names the damaged file, the number of kept events and of lost readable events, with the times of
+// the first and last one and the accounts, and whether their counts stay.
 func TestRepairReportsLoss(t *testing.T) {
 	d := storeToDamage(t, false)
 	const when = `(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)`
-	events := `: (\d+) events from ` + when + " to " + when + `(?:, and \d+ other records)?`
-	unreadable := `Unreadable: records in \d+ bytes, written from ` + when + " to " + when + `\. `
-	stay, gone := "Their counts stay: .*", "Their counts, their history, and their changes of users, keys and plans are LOST\\."
+	events := `(\d+) (?:readable )?events from ` + when + " to " + when
+	kept, lost := "Kept: "+events+`(?:, and \d+ other records)?\.`+"\n", `Lost: records in \d+ bytes, written (?:before|after) `+when+", with "+events+` of acct(?:, and \d+ other readable records)?\. `
 	for i, want := range map[int]string{
-		1: unreadable + stay + "\nKept" + events + `\.`,
-		3: unreadable + gone + "\nKept" + events + `\.` + "\nSet aside" + events + ` of acct\. ` + gone,
+		1: kept + lost + "Their counts stay: .*",
+		3: kept + lost + "Their counts, their history, and their changes of users, keys and plans are LOST\\.",
 	} {
 		dir := copyOf(t, d.dir)
 		changeByte(t, filepath.Join(dir, eventLogDir, d.files[i]), segmentData+2000)
@@ -229,44 +228,61 @@ func TestRepairReportsLoss(t *testing.T) {
 			t.Errorf("got %q, want %q", text, want)
 			continue
 		}
-		first := noon.Add(time.Second).Format(time.RFC3339)
-		if got[4] != first || got[1] > got[2] || i == 3 && (got[5] != got[1] || got[7] != got[2]) || i == 1 && got[5] <= got[2] {
-			t.Errorf("got %q, want ascending times from %s on", got[1:], first)
+		before, side, after := got[2:4], got[4], got[6:8] // the times of the kept events, and of the lost ones
+		if i == 1 {
+			before, after = after, before
+		}
+		if side != map[int]string{1: after[0], 3: before[1]}[i] || before[0] != noon.Add(time.Second).Format(time.RFC3339) || before[1] >= after[0] || after[0] >= after[1] {
+			t.Errorf("got %q, want ascending times from noon on", got[1:])
 		}
 	}
 }
 
-// TestRepairAfterClose: after a clean stop the checkpoint is at the end of the event log. Damage there costs the events
-// after the damage, and not the whole history.
+// TestRepairAfterClose: after a clean stop the checkpoint is at the end of the event log. Damage there costs no count. The history
+// behind the damage stays, and that before the damage is lost.
 func TestRepairAfterClose(t *testing.T) {
-	dir := t.TempDir()
-	s := openAlone(t, dir, damagedOptions)
+	whole := t.TempDir()
+	s := openAlone(t, whole, damagedOptions)
 	known(t, s, "key")
 	for len(s.events.Segments()) < 4 {
 		consume(t, s, request("key", 1, endless, noon))
 	}
-	all := historyOf(t, s, ofKey("key"))
+	const last = 40 // the number of requests in the last segment
+	for range last - 1 {
+		consume(t, s, request("key", 1, endless, noon))
+	}
+	used := counterOf(t, s, ofKey("key")).Requests[core.Month]
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	files := segmentFiles(t, dir)
-	damageFile(t, files[len(files)-1], func(b []byte) []byte { return b[:segmentData+1] })
-	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
-	s = openAlone(t, dir, damagedOptions)
-	if got := len(historyOf(t, s, ofKey("key"))); got < len(all)/2 || got == len(all) {
-		t.Errorf("history: got %d of %d entries, want those of the first three segments", got, len(all))
-	}
-	consume(t, s, request("key", 1, endless, noon))
-	if got, want := counterOf(t, s, ofKey("key")).Requests[core.Month], int64(len(all)+1); got != want {
-		t.Errorf("got %d used, want %d", got, want)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := checkDamages(t, dir); len(got) > 0 {
-		t.Errorf("check: %q", got)
+	for name, c := range map[string]struct {
+		damage func([]byte) []byte
+		least  int // the number of entries that stay in the history
+	}{
+		"cut off": {func(b []byte) []byte { return b[:segmentData+1] }, 0},
+		"flip":    {flip(-1), last/2 - 2},
+	} {
+		dir := copyOf(t, whole)
+		files := segmentFiles(t, dir)
+		damageFile(t, files[len(files)-1], c.damage)
+		if _, err := Repair(dir, consent); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Repair(dir, func([]string) bool { t.Errorf("%s: a second repair has something to do", name); return false }); err != nil {
+			t.Error(err)
+		}
+		s := openAlone(t, dir, damagedOptions)
+		if got := len(historyOf(t, s, ofKey("key"))); got < c.least || got > c.least+3 {
+			t.Errorf("%s: history: got %d entries, want %d or some more", name, got, c.least)
+		}
+		consume(t, s, request("key", 1, endless, noon))
+		if got := counterOf(t, s, ofKey("key")).Requests[core.Month]; got != used+1 {
+			t.Errorf("%s: got %d used, want %d", name, got, used+1)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantWhole(t, dir)
 	}
 }
 

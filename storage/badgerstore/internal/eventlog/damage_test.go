@@ -107,7 +107,7 @@ func (s *sample) checkOutcome(t *testing.T, label, name string, fs *memFS, synce
 		}
 	}
 	o.FS = before
-	r, verifyErr := Verify(o)
+	r, verifyErr := Verify(o, nil)
 	if verifyErr != nil {
 		t.Fatalf("%s: Verify: %v", label, verifyErr)
 	}
@@ -285,7 +285,7 @@ func TestKnown(t *testing.T) {
 		if l, err := Open(o); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: got %v, %v, want damage", name, l, err)
 		}
-		if r, err := Verify(o); err != nil || len(r.Damage) != 1 {
+		if r, err := Verify(o, nil); err != nil || len(r.Damage) != 1 {
 			t.Errorf("%s: Verify: got %+v, %v, want damage", name, r, err)
 		}
 		o.Known = 0
@@ -349,7 +349,7 @@ func TestVerifyChecksum(t *testing.T) {
 	})
 	o := s.o
 	o.FS = fs
-	if r, err := Verify(o); err != nil || len(r.Damage) != 1 || r.Damage[0].File != first {
+	if r, err := Verify(o, nil); err != nil || len(r.Damage) != 1 || r.Damage[0].File != first {
 		t.Errorf("Verify: got %+v, %v, want that %s is damaged", r, err, first)
 	}
 }
@@ -370,13 +370,13 @@ func TestVerifyChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, _ := os.ReadFile(path)
-	r, err := Verify(Options{Dir: dir})
+	r, err := Verify(Options{Dir: dir}, nil)
 	after, _ := os.ReadFile(path)
 	if err != nil || r.Torn.Bytes != 4 || r.Records != 1 || !bytes.Equal(before, after) {
 		t.Errorf("got %+v, %v, want 1 record and 4 bytes torn, and the file as before", r, err)
 	}
-	if i, err := Inspect(Options{Dir: dir}); err != nil || i.Torn != r.Torn || i.From != r.From {
-		t.Errorf("Inspect: got %+v, %v, want Torn and From of %+v", i, err, r)
+	if from, err := Inspect(Options{Dir: dir}); err != nil || from != r.From {
+		t.Errorf("Inspect: got %d, %v, want %d", from, err, r.From)
 	}
 }
 

@@ -20,7 +20,7 @@
 //	       │ seed; keep and hard of the previous segment;   │
 //	       │ CRC-32C                                        │
 //	 1024  ├────────────────────────────────────────────────┤
-//	       │ status, 40 bytes, overwritten in place         │
+//	       │ status, 32 bytes, overwritten in place         │
 //	 2048  ├────────────────────────────────────────────────┤
 //	       │ a copy of the status                           │
 //	 4096  ├────────────────────────────────────────────────┤
@@ -50,8 +50,7 @@
 //   - keep: the end of the retention of all records in the block, in hours since 1970.
 //   - hard: the time before which the block must not be removed at all, in hours since 1970. See [Keep].
 //   - The status has the values that change: the synced position, up to which the segment is known to be on disk, the
-//     oldest segment that was not removed, the position after the last hole, and whether a next segment exists.
-//     [Log.Sync], [Log.Remove] and the next segment write it.
+//     first position of the log, and whether a next segment exists. [Log.Sync], [Log.Remove] and the next segment write it.
 //
 // Reading a record takes one read of the file, and verifies the CRC of the record.
 //
@@ -92,18 +91,20 @@
 // # Removal
 //
 // [Log.Remove] removes the oldest segments. It first syncs a status of the last segment with the
-// base of the new oldest segment, and then removes the files. Open removes older files that a
+// base of the new oldest segment as the first position, and then removes the files. Open removes older files that a
 // crash has left. A missing file from the oldest segment on is damage.
 //
 // # Repair
 //
-// [PlanRepair] finds what cannot be read, and [RepairPlan.Apply] makes a hole of it: a header like that of a block, which says
-// where the hole ends, and zeros. [Log.Replay] skips holes, and reads of positions in them return [ErrGone]. A replay
-// that rebuilds a state begins at [Log.From]. Apply writes an invalid header or status again. It can also give up all records
-// from a position on. It leaves a hole in their place, unless nothing refers to a later position.
+// [Verify] finds the runs of a damaged log: the parts in which every record can be read. [Cut] keeps a part of one run, and gives
+// up the rest. It changes no segment. It renames the segments that have nothing of that part, and begins a new last segment:
 //
-// Apply first writes the status with the end of the last hole, and then each hole. In between the log counts as damaged,
-// and can be repaired again.
+//	          run      damage       run        damage
+//	before  ├──────┬─────╳╳────┬──────────┬─────╳╳─────┤
+//	after                  ├───┼──────────┼─────┼──────────────►
+//
+// The status of the new segment has the first position of the log, which may be within the oldest segment. Reads before
+// it return [ErrGone]. The previous segment ends where the new one begins, whatever follows in its file.
 //
 // # Other formats
 //

@@ -10,7 +10,7 @@ import (
 var (
 	// ErrDamaged matches every [DamageError].
 	ErrDamaged = errors.New("the event log is damaged")
-	// ErrGone means that the segment of a position was removed, or that a repair has left a hole there.
+	// ErrGone means that a position is before the first one of the log: see [Log.Remove] and [Cut].
 	ErrGone = errors.New("the record was removed")
 	// ErrTemporary means that the disk is full or descriptors have run out. From Wait, it means
 	// that the record may still be written later; from Append, that the record was not appended.

@@ -11,12 +11,11 @@ import (
 // Sizes in bytes. See doc.go for the drawing.
 const (
 	headerSize   = 44   // of a segment
-	slotSize     = 40   // of a copy of the status
+	slotSize     = 32   // of a copy of the status
 	slotStride   = 1024 // the two copies are in sectors of their own: at 1024 and 2048
 	dataOffset   = 4096 // of the first block: in a page of its own
 	blockHeader  = 18
 	blockMarker  = 1
-	maxHole      = 1 << 30
 	recordHeader = 7
 
 	// MaxRecord is the largest length of a record.
@@ -93,8 +92,7 @@ func decodeHeader(b []byte) (h header, number int, ok bool) {
 type status struct {
 	number uint64
 	synced int64 // all bytes before this position are on disk
-	oldest int64 // the base of the oldest segment that was not removed
-	whole  int64 // all holes of the log end before this position, or at it
+	oldest int64 // the first position of the log: the records before it were removed
 	sealed bool  // a next segment exists, and begins at synced
 }
 
@@ -103,17 +101,16 @@ func (s *status) encode(seed uint32, base int64) []byte {
 	le.PutUint64(b, s.number)
 	le.PutUint64(b[8:], uint64(s.synced))
 	le.PutUint64(b[16:], uint64(s.oldest))
-	le.PutUint64(b[24:], uint64(s.whole))
 	if s.sealed {
-		b[32] = 1
+		b[24] = 1
 	}
-	le.PutUint32(b[36:], checksum(b[:36], seed, base))
+	le.PutUint32(b[28:], checksum(b[:28], seed, base))
 	return b
 }
 
 func decodeStatus(b []byte, seed uint32, base int64) (s status, ok bool) {
-	s = status{number: le.Uint64(b), synced: int64(le.Uint64(b[8:])), oldest: int64(le.Uint64(b[16:])), whole: int64(le.Uint64(b[24:])), sealed: b[32] == 1}
-	return s, s.number > 0 && le.Uint32(b[36:]) == checksum(b[:36], seed, base)
+	s = status{number: le.Uint64(b), synced: int64(le.Uint64(b[8:])), oldest: int64(le.Uint64(b[16:])), sealed: b[24] == 1}
+	return s, s.number > 0 && le.Uint32(b[28:]) == checksum(b[:28], seed, base)
 }
 
 // sealBlock completes the block b that begins at a position: b has room for the header, then
@@ -127,33 +124,16 @@ func sealBlock(b []byte, seed uint32, position, durable int64, h hours) {
 	le.PutUint32(b, checksum(b[4:blockHeader], ^seed, position))
 }
 
-// holeHeader returns the header of a hole between two positions: the loss that a repair has accepted. It looks like that of a
-// block without records, and has another checksum.
-func holeHeader(seed uint32, from, to int64) []byte {
-	b := make([]byte, blockHeader)
-	le.PutUint32(b[4:], uint32(to-from))
-	le.PutUint32(b, holeChecksum(b, seed, from))
-	return b
-}
-
-func holeChecksum(b []byte, seed uint32, position int64) uint32 {
-	return ^checksum(b[4:blockHeader], seed, position)
-}
-
-// blockInfo is the decoded header of a block, or of a hole.
+// blockInfo is the decoded header of a block.
 type blockInfo struct {
 	end    int64 // the position after the block
 	synced int64 // the sync offset, 0 when it is unknown
 	hours  hours
-	hole   bool
 }
 
-// decodeBlock decodes the header of a block or a hole at a position.
+// decodeBlock decodes the header of a block at a position.
 func decodeBlock(b []byte, seed uint32, position int64) (i blockInfo, ok bool) {
 	length, back := le.Uint32(b[4:]), le.Uint32(b[8:])
-	if le.Uint32(b) == holeChecksum(b, seed, position) {
-		return blockInfo{end: position + int64(length), hole: true}, length >= blockHeader
-	}
 	i = blockInfo{end: position + blockHeader + int64(length) + blockMarker, hours: hours{uint24(b[12:]), uint24(b[15:])}}
 	if back != unknown {
 		i.synced = position - int64(back)

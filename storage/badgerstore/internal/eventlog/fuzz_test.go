@@ -25,7 +25,7 @@ func FuzzOpen(f *testing.F) {
 		})
 		o := s.o
 		o.FS = fs
-		if _, err := Verify(o); err != nil {
+		if _, err := Verify(o, nil); err != nil {
 			t.Fatalf("Verify: %v", err)
 		}
 		l, err := Open(o)

@@ -29,23 +29,13 @@ func (s *segmentList) grown(g *segment, end int64, h hours, data []byte) {
 	g.end, g.hours, g.crc = end, g.hours.and(h), crc
 }
 
-// oldest returns the first position of the log, 0 without a segment.
-func (s *segmentList) oldest() int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if len(s.all) == 0 {
-		return 0
-	}
-	return s.all[0].base
-}
-
 // snapshot returns a copy of the list, with copies of the segments.
 func (s *segmentList) snapshot() []segment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	list := make([]segment, len(s.all))
 	for i, g := range s.all {
-		list[i] = segment{header: g.header, path: g.path, file: g.file, end: g.end, hours: g.hours}
+		list[i] = segment{header: g.header, path: g.path, file: g.file, first: g.first, end: g.end, hours: g.hours}
 	}
 	return list
 }
@@ -61,7 +51,7 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 	switch {
 	case len(s.all) == 0:
 		return nil, &DamageError{segmentName(firstPosition), 0, "the log has no file"}
-	case i < 0:
+	case i < 0, position < s.all[i].first:
 		return nil, ErrGone
 	case position >= s.all[i].end:
 		return nil, s.all[i].damage(position, "the log ends before the record")
@@ -69,10 +59,14 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 	return s.all[i], nil
 }
 
-// From returns the position from which on the log has every record: after the last hole that a repair has left, or the first
-// position of a log without a hole. It is 0 without a segment.
+// From returns the first position of the log, 0 without a segment. The records before it were removed.
 func (l *Log) From() int64 {
-	return max(l.segments.oldest(), l.whole)
+	l.segments.mu.RLock()
+	defer l.segments.mu.RUnlock()
+	if len(l.segments.all) == 0 {
+		return 0
+	}
+	return l.segments.all[0].first
 }
 
 // Segment describes one segment to the caller.
@@ -85,7 +79,7 @@ type Segment struct {
 func (l *Log) Segments() []Segment {
 	var list []Segment
 	for _, g := range l.segments.snapshot() {
-		list = append(list, Segment{g.base, g.end, g.hours.keep()})
+		list = append(list, Segment{g.first, g.end, g.hours.keep()})
 	}
 	return list
 }
@@ -129,7 +123,7 @@ func (l *Log) Remove(upTo int64) error {
 const probe = 256
 
 // Read returns the record at a position that Append has returned. It uses buf for the record if
-// buf is large enough. It returns [ErrGone] when the segment was removed, and [ErrDamaged] when
+// buf is large enough. It returns [ErrGone] when the record was removed, and [ErrDamaged] when
 // the record is invalid.
 func (l *Log) Read(position int64, buf []byte) ([]byte, error) {
 	g, err := l.segments.at(position)
@@ -137,38 +131,10 @@ func (l *Log) Read(position int64, buf []byte) ([]byte, error) {
 		return nil, err
 	}
 	b, err := g.read(position, buf)
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, ErrDamaged) && l.InHole(position) {
+	if errors.Is(err, os.ErrClosed) {
 		return nil, ErrGone
 	}
 	return b, err
-}
-
-// Whole returns the position after the last hole, 0 when the log has no hole.
-func (l *Log) Whole() int64 {
-	if l.whole <= l.segments.oldest() {
-		return 0
-	}
-	return l.whole
-}
-
-// InHole reports whether a position is in a hole. It reads the segment of the position once, to know its holes.
-func (l *Log) InHole(position int64) bool {
-	if position >= l.whole {
-		return false
-	}
-	g, err := l.segments.at(position)
-	if err != nil {
-		return false
-	}
-	holes, known := l.holes.Load(g.base)
-	if !known {
-		x, err := g.walk(g.base, g.end, nil)
-		if err != nil {
-			return false
-		}
-		holes, _ = l.holes.LoadOrStore(g.base, x.holes)
-	}
-	return slices.ContainsFunc(holes.([]span), func(h span) bool { return h.from <= position && position < h.to })
 }
 
 // read reads the record at a position.

@@ -80,8 +80,6 @@ type Log struct {
 	durable atomic.Int64            // all records before this position are on disk
 
 	segments segmentList
-	whole    int64    // see [status]; as of Open
-	holes    sync.Map // of segments, by their base; read when a record cannot be read
 }
 
 // block is a batch of records that are written at once: space for the header, then the records.

@@ -73,7 +73,7 @@ func replayed(l *Log, from int64) (written, error) {
 // wantAll fails unless Replay and Read return exactly the written records.
 func wantAll(t testing.TB, l *Log, w written) {
 	t.Helper()
-	got, err := replayed(l, l.segments.all[0].base)
+	got, err := replayed(l, l.From())
 	if err != nil || len(got) != len(w) {
 		t.Errorf("Replay: got %d records, %v, want %d", len(got), err, len(w))
 	}
@@ -124,7 +124,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("got %d segments, want more", got)
 		}
 		l.Abandon()
-		if r, err := Verify(o); err != nil || len(r.Damage) > 0 || r.Records != len(w) {
+		if r, err := Verify(o, nil); err != nil || len(r.Damage) > 0 || r.Records != len(w) {
 			t.Errorf("Verify: got %+v, %v, want %d records", r, err, len(w))
 		}
 	}

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"math/rand/v2"
@@ -40,7 +41,11 @@ func load(o Options, flags int) (list []*segment, damage []*DamageError, err err
 	if err != nil {
 		return all, nil, err
 	}
+	seed := seedOf(all)
 	for _, g := range all {
+		if g.invalid == nil && g.seed != seed {
+			g.invalid = &DamageError{g.name(), 28, "the file belongs to another log than most others"}
+		}
 		if g.invalid == nil {
 			list = append(list, g)
 			continue
@@ -48,10 +53,16 @@ func load(o Options, flags int) (list []*segment, damage []*DamageError, err err
 		damage = append(damage, g.invalid)
 		_ = g.file.Close()
 	}
-	kept := slices.IndexFunc(list, func(g *segment) bool { return g.base >= list[len(list)-1].status.oldest })
-	removed, list := list[:max(0, kept)], list[max(0, kept):]
-	damage = append(damage, chain(list)...)
-	if len(list) == 0 && o.Known > firstPosition {
+	var removed []*segment
+	if n := len(list); n > 0 {
+		oldest, kept := list[n-1].status.oldest, 0
+		for kept+1 < n && list[kept+1].base <= oldest {
+			kept++
+		}
+		removed, list = list[:kept], list[kept:]
+		list[0].first = max(list[0].base, oldest)
+		damage = append(damage, chain(list)...)
+	} else if o.Known > firstPosition {
 		damage = append(damage, &DamageError{segmentName(firstPosition), 0, "the log has no file, but was known to have files"})
 	}
 	for _, g := range removed {
@@ -61,6 +72,20 @@ func load(o Options, flags int) (list []*segment, damage []*DamageError, err err
 		}
 	}
 	return list, damage, nil
+}
+
+// seedOf returns the seed of most segments.
+func seedOf(list []*segment) (seed uint32) {
+	count := map[uint32]int{}
+	for _, g := range list {
+		if g.invalid != nil {
+			continue
+		}
+		if count[g.seed]++; count[g.seed] > count[seed] {
+			seed = g.seed
+		}
+	}
+	return seed
 }
 
 // openSegments opens the files of all segments, oldest first.
@@ -99,19 +124,15 @@ func chain(list []*segment) (damage []*DamageError) {
 			damage = append(damage, &DamageError{prev.name(), 0, "the file does not belong to the log: it is not the file before " + g.name()})
 		case g.base > prev.end:
 			damage = append(damage, prev.damage(prev.end, "the file is cut off: it ends where %s begins, at byte %d", g.name(), prev.offset(g.base)))
-		case g.seed != prev.seed:
-			damage = append(damage, &DamageError{g.name(), 28, "the file belongs to another log than " + prev.name()})
 		}
 		prev.end, prev.hours = min(prev.end, g.base), g.prevHours
 	}
-	if n := len(list); n > 0 {
-		last := list[n-1]
-		if oldest := last.status.oldest; oldest < list[0].base {
-			missing(oldest, "it is the oldest by", last)
-		}
-		if last.status.sealed {
-			missing(last.status.synced, "it is after", last)
-		}
+	last := list[len(list)-1]
+	if oldest := last.status.oldest; oldest < list[0].base {
+		missing(oldest, "it is the oldest by", last)
+	}
+	if last.status.sealed {
+		missing(last.status.synced, "it is after", last)
 	}
 	return damage
 }
@@ -125,7 +146,7 @@ func (l *Log) recover() error {
 		if err != nil {
 			return err
 		}
-		l.seed, l.whole, end = g.seed, g.status.whole, x.end
+		l.seed, end = g.seed, x.end
 		g.room, g.end, g.crc, g.hours = g.end, end, x.crc, g.hours.and(x.hours)
 		if torn.Bytes > 0 {
 			if l.o.OnTorn != nil {
@@ -149,20 +170,23 @@ func (l *Log) recover() error {
 
 // tail reads the last segment and tells a torn write from damage; doc.go has the rule. It calls fn with each record.
 func (g *segment) tail(o Options, fn func(int64, []byte) error) (x extent, torn Torn, err error) {
-	if x, err = g.walk(g.base, g.end, fn); err != nil {
+	if x, err = g.walk(g.first, g.end, fn); err != nil {
 		return x, Torn{}, err
 	}
 	if known := max(g.status.synced, o.Known); x.end < known {
 		return x, Torn{}, g.damage(x.end, "a block is invalid, and the log is known to be on disk up to byte %d", g.offset(known))
 	}
-	written, err := g.lastWritten(x.end)
-	if err != nil || written == x.end {
+	rest := make([]byte, g.end-x.end)
+	if _, err := g.file.ReadAt(rest, g.offset(x.end)); nonEOF(err) != nil {
 		return x, Torn{}, err
+	}
+	if rest = bytes.TrimRight(rest, "\x00"); len(rest) == 0 { // preallocated space
+		return x, Torn{}, nil
 	}
 	for position, info := range g.headers(x.end, g.end, &err) {
 		if info.synced > x.end {
 			return x, Torn{}, g.damage(x.end, "a block is invalid, but was on disk: the block at byte %d says so", g.offset(position))
 		}
 	}
-	return x, Torn{g.name(), g.offset(x.end), written - x.end}, err
+	return x, Torn{g.name(), g.offset(x.end), int64(len(rest))}, err
 }

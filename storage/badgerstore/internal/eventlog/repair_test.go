@@ -7,106 +7,104 @@ import (
 	"testing"
 )
 
-// damagedLog is a damaged log with what its repair must keep.
+// damagedLog is a damaged log. A repair keeps a part of it.
 type damagedLog struct {
-	o         Options // without FS
-	w         written // all records
-	keep, end int64   // for Apply, see repair
+	o    Options // without FS
+	w    written // all records
+	part Run
 }
 
-// cutting says which part of a log a repair keeps.
-type cutting string
-
-const (
-	keepAll cutting = "all"
-	cutOff  cutting = "up to the first loss"
-	cutHole cutting = "up to the first loss, with a hole behind"
-)
-
-// repair repairs the log as a killed and repeated repair does.
-func (d *damagedLog) repair(t *testing.T, fs *memFS, c cutting) (losses []Loss) {
+// verify returns the report of the log in a file system. It fails if Verify changes a file.
+func (d *damagedLog) verify(t *testing.T, fs *memFS) (r Report) {
 	t.Helper()
-	o := d.o
+	o, before := d.o, fs.clone()
 	o.FS = fs
-	r, err := PlanRepair(o, func([]byte) bool { return true })
+	r, err := Verify(o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.end == 0 {
-		d.keep, d.end = r.End, r.End
-		if len(r.Losses) > 0 && c != keepAll {
-			d.keep = r.Losses[0].From
-		}
-		if c == cutOff {
-			d.end = d.keep
-		}
+	if !maps.EqualFunc(fs.now, before.now, func(a, b *memFile) bool { return string(a.now) == string(b.now) }) {
+		t.Error("Verify has changed files")
 	}
-	if _, err := r.Apply(d.keep, d.end); err != nil {
-		t.Fatal(err)
-	}
-	return r.Losses
+	return r
 }
 
-// check fails unless a repaired log has the records of kept, and new records get positions after all positions in holes.
-func (d *damagedLog) check(t *testing.T, fs *memFS, kept written) {
+func (d *damagedLog) repair(t *testing.T, fs *memFS) {
 	t.Helper()
 	o := d.o
-	o.FS, o.Known = fs, d.end
-	if r, err := Verify(o); err != nil || len(r.Damage) > 0 {
-		t.Fatalf("Verify: got %v, %v", r.Damage, err)
+	o.FS = fs
+	if _, err := Cut(o, d.part); err != nil {
+		t.Fatal(err)
 	}
-	l, all := mustOpen(t, o), maps.Clone(kept)
-	wantAll(t, l, kept)
-	if position := put(t, l, all, "new"); position < d.end {
-		t.Errorf("a new record is at %d, want at least %d", position, d.end)
+}
+
+// check fails unless a repaired log has exactly the records of the part, and new records after it.
+func (d *damagedLog) check(t *testing.T, fs *memFS) {
+	t.Helper()
+	d.o.Known = d.part.To
+	if r := d.verify(t, fs); len(r.Damage) > 0 || len(r.Runs) != 1 || r.Runs[0] != d.part || r.End != d.part.To {
+		t.Fatalf("Verify: got %+v, want %v", r, d.part)
 	}
+	o := d.o
+	o.FS = fs
+	l, all := mustOpen(t, o), maps.Clone(d.w)
+	maps.DeleteFunc(all, func(position int64, _ string) bool { return position < d.part.From || position >= d.part.To })
+	wantAll(t, l, all)
 	for position := range d.w {
-		if b, err := l.Read(position, nil); position < d.end && all[position] == "" && (!errors.Is(err, ErrGone) || position >= l.From()) {
-			t.Errorf("Read %d, and the log is whole from %d: got %q, %v, want %v", position, l.From(), b, err, ErrGone)
+		if b, err := l.Read(position, nil); position < d.part.From && !errors.Is(err, ErrGone) {
+			t.Errorf("Read %d: got %q, %v, want %v", position, b, err, ErrGone)
 		}
 	}
+	if position := put(t, l, all, "new"); position < d.part.To {
+		t.Errorf("a new record is at %d, want at least %d", position, d.part.To)
+	}
 	putUntil(t, l, all, len(l.Segments())+2)
-	from := l.From()
 	l.Abandon()
 	l = mustOpen(t, o)
 	wantAll(t, l, all)
-	if l.From() != from {
-		t.Errorf("From: got %d after another start, want %d", l.From(), from)
+	if l.From() != d.part.From {
+		t.Errorf("From: got %d, want %d", l.From(), d.part.From)
+	}
+	if list := l.Segments(); len(list) > 3 { // a log whose first segment is kept from the middle on is removed like others
+		if err := l.Remove(list[1].Base); err != nil || l.From() != list[1].Base {
+			t.Errorf("Remove: got %v, and the first position %d, want %d", err, l.From(), list[1].Base)
+		}
 	}
 	l.Abandon()
+	mustOpen(t, o).Abandon()
 }
 
 // killed repairs and checks the log, and again for a repair that was killed before any of its changes and repeated.
-func (d *damagedLog) killed(t *testing.T, damaged *memFS, c cutting) {
+func (d *damagedLog) killed(t *testing.T, damaged *memFS) {
 	t.Helper()
-	fs, left := damaged.clone(), []*memFS{damaged}
+	known := d.o.Known
+	fs, left := damaged.clone(), []*memFS{damaged.clone()}
 	fs.at = func(int) { left = append(left, fs.clone()) }
-	losses := d.repair(t, fs, c)
+	d.repair(t, fs)
 	fs.at = nil
-	kept := maps.Clone(d.w)
-	maps.DeleteFunc(kept, func(position int64, _ string) bool {
-		return position >= d.keep || slices.ContainsFunc(losses, func(l Loss) bool { return l.From <= position && position < l.To })
-	})
-	d.check(t, fs, kept)
+	for name, f := range damaged.now {
+		if (fs.now[name] == nil || string(fs.now[name].now) != string(f.now)) && string(fs.now[name+AsideSuffix].now) != string(f.now) {
+			t.Errorf("%s was changed", name)
+		}
+	}
+	d.check(t, fs)
 	for i, fs := range left {
-		o := d.o
-		o.FS, o.Known = fs, d.end
-		r, err := Verify(o)
-		if err != nil {
-			t.Fatal(err)
+		d.o.Known = known
+		if r := d.verify(t, fs); len(r.Damage) > 0 {
+			if d.part.From < d.part.To && !slices.Contains(r.Runs, d.part) {
+				t.Errorf("got the runs %v, want %v as before the repair", r.Runs, d.part)
+			}
+			d.repair(t, fs)
 		}
-		if len(r.Damage) > 0 {
-			d.repair(t, fs, c)
-		}
-		d.check(t, fs, kept)
+		d.check(t, fs)
 		if t.Failed() {
 			t.Fatalf("killed at change %d of %d", i, len(left))
 		}
 	}
 }
 
-// TestRepair: a repair loses the damaged blocks only, or everything from the first one on. New records get positions after
-// all holes, also if the repair was killed at any moment and repeated.
+// TestRepair: of a damaged log, only the damaged blocks are in no run, or all blocks of the damaged segments. A repair keeps any run, or
+// nothing, also if it was killed at any moment and repeated.
 func TestRepair(t *testing.T) {
 	flip := func(fs *memFS, name string, at int) {
 		b := fs.now[name].now
@@ -114,71 +112,60 @@ func TestRepair(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		damage func(fs *memFS, names []string)
-		lost   []int // segments that are lost whole
-		most   int   // the largest number of other records that are lost
+		lost   []int // segments of which no record can be read
+		most   int   // the largest number of other records that cannot be read
+		runs   int
 	}{
-		"flip in a middle segment":       {func(fs *memFS, names []string) { flip(fs, names[4], dataOffset+300) }, nil, 1},
-		"flip at its end":                {func(fs *memFS, names []string) { flip(fs, names[2], -1) }, nil, 1},
-		"flips at two places":            {func(fs *memFS, names []string) { flip(fs, names[2], dataOffset+5); flip(fs, names[2], -1) }, nil, 2},
-		"flip in the last segment":       {func(fs *memFS, names []string) { flip(fs, names[5], dataOffset+5) }, nil, 1},
-		"header of the last segment":     {func(fs *memFS, names []string) { flip(fs, names[5], 9) }, nil, 0},
-		"header of the first segment":    {func(fs *memFS, names []string) { flip(fs, names[0], 9) }, nil, 0},
-		"both statuses":                  {func(fs *memFS, names []string) { flip(fs, names[3], slotStride); flip(fs, names[3], 2*slotStride) }, nil, 0},
-		"last segment missing":           {func(fs *memFS, names []string) { delete(fs.now, names[5]) }, []int{5}, 0},
-		"middle segment missing":         {func(fs *memFS, names []string) { delete(fs.now, names[3]) }, []int{3}, 0},
-		"two segments missing":           {func(fs *memFS, names []string) { delete(fs.now, names[2]); delete(fs.now, names[3]) }, []int{2, 3}, 0},
-		"first and last segment missing": {func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) }, []int{0, 5}, 0},
-		"segment of another log":         {func(fs *memFS, names []string) { fs.now[names[1]].now = otherLog(t).now[names[1]].now }, []int{1}, 0},
-		"middle segment emptied":         {func(fs *memFS, names []string) { fs.now[names[3]].now = nil }, []int{3}, 0},
+		"flip in a middle segment":       {func(fs *memFS, names []string) { flip(fs, names[4], dataOffset+300) }, nil, 1, 2},
+		"flip at its end":                {func(fs *memFS, names []string) { flip(fs, names[2], -1) }, nil, 1, 2},
+		"flips at two places":            {func(fs *memFS, names []string) { flip(fs, names[2], dataOffset+5); flip(fs, names[2], -1) }, nil, 2, 3},
+		"flip in the last segment":       {func(fs *memFS, names []string) { flip(fs, names[5], dataOffset+5) }, nil, 1, 2},
+		"header of the last segment":     {func(fs *memFS, names []string) { flip(fs, names[5], 9) }, []int{5}, 0, 1},
+		"header of the first segment":    {func(fs *memFS, names []string) { flip(fs, names[0], 9) }, []int{0}, 0, 1},
+		"both statuses":                  {func(fs *memFS, names []string) { flip(fs, names[3], slotStride); flip(fs, names[3], 2*slotStride) }, []int{3}, 0, 2},
+		"last segment missing":           {func(fs *memFS, names []string) { delete(fs.now, names[5]) }, []int{5}, 0, 1},
+		"middle segment missing":         {func(fs *memFS, names []string) { delete(fs.now, names[3]) }, []int{3}, 0, 2},
+		"two segments missing":           {func(fs *memFS, names []string) { delete(fs.now, names[2]); delete(fs.now, names[3]) }, []int{2, 3}, 0, 2},
+		"first and last segment missing": {func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) }, []int{0, 5}, 0, 1},
+		"segment of another log":         {func(fs *memFS, names []string) { fs.now[names[1]].now = otherLog(t).now[names[1]].now }, []int{1}, 0, 2},
+		"middle segment emptied":         {func(fs *memFS, names []string) { fs.now[names[3]].now = nil }, []int{3}, 0, 2},
 		"middle segment cut": {func(fs *memFS, names []string) {
 			f := fs.now[names[3]]
 			f.now = f.now[:len(f.now)-7]
-		}, nil, 1},
-		"everything missing": {func(fs *memFS, _ []string) { clear(fs.now) }, []int{0, 1, 2, 3, 4, 5}, 0},
+		}, nil, 1, 2},
+		"everything missing": {func(fs *memFS, _ []string) { clear(fs.now) }, []int{0, 1, 2, 3, 4, 5}, 0, 0},
 	} {
-		for _, cutting := range []cutting{keepAll, cutOff, cutHole} {
-			t.Run(name+", kept "+string(cutting), func(t *testing.T) {
-				fs, o, l, w := segmentsLog(t)
-				put(t, l, w, "last")
-				list, end := l.Segments(), l.End()
-				if err := l.Close(); err != nil {
-					t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			fs, o, l, w := segmentsLog(t)
+			put(t, l, w, "last")
+			put(t, l, w, "very last")
+			list, end := l.Segments(), l.End()
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			o.Known = end
+			d := damagedLog{o: o, w: w}
+			c.damage(fs, slices.Sorted(maps.Keys(fs.now)))
+			r := d.verify(t, fs)
+			runs := slices.DeleteFunc(slices.Clone(r.Runs), func(r Run) bool { return r.From == r.To })
+			if len(runs) != c.runs || r.End != end || r.From != firstPosition {
+				t.Errorf("got %+v, want %d runs", r, c.runs)
+			}
+			for position := range w {
+				lost := slices.ContainsFunc(c.lost, func(i int) bool { return list[i].Base <= position && position < list[i].End })
+				if !lost && !slices.ContainsFunc(runs, func(r Run) bool { return r.From <= position && position < r.To }) {
+					c.most--
 				}
-				o.Known = end
-				d := damagedLog{o: o, w: w}
-				c.damage(fs, slices.Sorted(maps.Keys(fs.now)))
-				losses, most := d.planned(t, fs), c.most
-				for position := range w {
-					whole := slices.ContainsFunc(c.lost, func(i int) bool { return list[i].Base <= position && position < list[i].End })
-					if lost := slices.ContainsFunc(losses, func(l Loss) bool { return l.From <= position && position < l.To }); lost && !whole {
-						most--
-					}
-				}
-				if most < 0 {
-					t.Errorf("the repair loses %d records too many: %v", -most, losses)
-				}
-				if len(losses) == 0 || losses[0].From > firstPosition || cutting != cutOff { // otherwise nothing is left
-					d.killed(t, fs, cutting)
-				}
-			})
-		}
+			}
+			if c.most < 0 {
+				t.Errorf("%d records too many are in no run: %v", -c.most, runs)
+			}
+			for _, d.part = range append(runs, Run{end, end}) {
+				d.o.Known = end
+				d.killed(t, fs)
+			}
+		})
 	}
-}
-
-// planned returns the losses of a plan, and fails if the plan changes the log.
-func (d *damagedLog) planned(t *testing.T, fs *memFS) []Loss {
-	t.Helper()
-	o, before := d.o, fs.clone()
-	o.FS = fs
-	r, err := PlanRepair(o, func([]byte) bool { return true })
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	if !maps.EqualFunc(fs.now, before.now, func(a, b *memFile) bool { return string(a.now) == string(b.now) }) {
-		t.Error("a plan has changed files")
-	}
-	return r.Losses
 }
 
 // otherLog returns another log with the same records.
@@ -191,33 +178,22 @@ func otherLog(t *testing.T) *memFS {
 	return fs
 }
 
-// TestRepairAgain: a second repair keeps the holes of the first one, and leaves the files that the first one has set aside
-// as they are.
+// TestRepairAgain: a second repair leaves the files that the first one has set aside as they are.
 func TestRepairAgain(t *testing.T) {
 	fs, o, l, w := segmentsLog(t)
-	list := l.Segments()
+	end := l.End()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	o.Known = list[5].End
-	d := damagedLog{o: o, w: w}
-	segment := segmentName(list[1].Base)
-	flip := func(at int) string {
-		fs.now[segment].now[dataOffset+at] ^= 1
-		return string(fs.now[segment].now)
-	}
-	lose := func(losses []Loss) {
-		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= losses[0].From && position < losses[0].To })
-	}
-	first := flip(700)
-	lose(d.repair(t, fs, keepAll))
-	second := flip(300)
-	d.end = 0
-	lose(d.repair(t, fs, keepAll))
-	for suffix, want := range map[string]string{".damaged": first, ".damaged-2": second} {
-		if f := fs.now[segment+suffix]; f == nil || string(f.now) != want {
-			t.Errorf("%s is missing or was changed", segment+suffix)
+	d := damagedLog{o: o, w: w, part: Run{end, end}}
+	first := fs.now[segmentName(firstPosition)]
+	d.repair(t, fs)
+	fs.now[segmentName(firstPosition)] = &memFile{now: []byte("again")}
+	d.repair(t, fs)
+	for suffix, want := range map[string]string{"": string(first.now), "-2": "again"} {
+		if f := fs.now[segmentName(firstPosition)+AsideSuffix+suffix]; f == nil || string(f.now) != want {
+			t.Errorf("%s is missing or was changed", AsideSuffix+suffix)
 		}
 	}
-	d.check(t, fs, w)
+	d.check(t, fs)
 }

@@ -10,15 +10,15 @@ import (
 // fn, and after the last record that was written before the call.
 func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) error {
 	list := l.segments.snapshot()
-	if len(list) > 0 && from < list[0].base {
-		return &DamageError{list[0].name(), 0, fmt.Sprintf("the file before it is missing, and is needed from position %d on", from)}
+	if len(list) > 0 && from < list[0].first {
+		return &DamageError{list[0].name(), 0, fmt.Sprintf("the log begins here, and is needed from position %d on", from)}
 	}
 	for i := range list {
 		g := &list[i]
 		if g.end <= from {
 			continue
 		}
-		x, err := g.walk(g.base, g.end, func(position int64, payload []byte) error {
+		x, err := g.walk(g.first, g.end, func(position int64, payload []byte) error {
 			if position < from {
 				return nil
 			}

@@ -13,16 +13,11 @@ type extent struct {
 	end   int64  // the position after the last valid block
 	crc   uint32 // of all valid blocks
 	hours hours  // the retention of all records
-	holes []span
 }
-
-// span is a half-open range of positions.
-type span struct{ from, to int64 }
 
 // walk is the one reader of segments: it reads the blocks between two positions, and verifies each. It ends at the first
 // invalid block. It calls fn, unless fn is nil, with the position and the payload of each record, and ends at the first
 // error of fn. The payload is valid until fn returns. Any other error is an error of reading the file. A block begins at from.
-// walk skips holes.
 func (g *segment) walk(from, upTo int64, fn func(position int64, payload []byte) error) (x extent, err error) {
 	in, b := g.reader(from, upTo), make([]byte, blockHeader)
 	for x.end = from; ; {
@@ -35,16 +30,9 @@ func (g *segment) walk(from, upTo int64, fn func(position int64, payload []byte)
 			return x, nil
 		}
 		rest := int(info.end-x.end) - blockHeader
-		if info.hole {
-			if _, err := in.Discard(rest); err != nil {
-				return x, nonEOF(err)
-			}
-			x.holes = append(x.holes, span{x.end, info.end})
-		} else {
-			b = slices.Grow(b, rest)[:blockHeader+rest]
-			if _, err := io.ReadFull(in, b[blockHeader:]); err != nil || !validBody(b, g.seed, x.end) {
-				return x, nonEOF(err)
-			}
+		b = slices.Grow(b, rest)[:blockHeader+rest]
+		if _, err := io.ReadFull(in, b[blockHeader:]); err != nil || !validBody(b, g.seed, x.end) {
+			return x, nonEOF(err)
 		}
 		for at := blockHeader; fn != nil && at < len(b)-blockMarker; {
 			n := recordSize(b[at:])
@@ -71,7 +59,7 @@ func validBody(b []byte, seed uint32, position int64) bool {
 	return at == last && b[last] == marker
 }
 
-// headers returns each valid header of a block or hole between two positions. It tries each byte as the beginning of a block,
+// headers returns each valid header of a block between two positions. It tries each byte as the beginning of a block,
 // because the length of an invalid block may be wrong, too. An error of reading the file ends the sequence, and is stored in err.
 func (g *segment) headers(from, upTo int64, err *error) iter.Seq2[int64, blockInfo] {
 	return func(yield func(int64, blockInfo) bool) {

@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,8 @@ type segment struct {
 	header
 	path string
 	file File
+
+	first int64 // the first position of the log that is in it: its base, or a later one of the oldest segment after a repair
 
 	// Of the last segment the leader changes these, under the lock of the list.
 	end   int64 // the position after the last block
@@ -30,12 +31,6 @@ func (g *segment) name() string { return segmentName(g.base) }
 
 // offset returns the offset of a position in the file.
 func (g *segment) offset(position int64) int64 { return position - g.base + dataOffset }
-
-// fileEnd returns the position at the end of the file.
-func (g *segment) fileEnd() (int64, error) {
-	size, err := g.file.Size()
-	return g.base + size - g.offset(g.base), err
-}
 
 func (g *segment) damage(position int64, format string, args ...any) *DamageError {
 	return &DamageError{g.name(), g.offset(position), fmt.Sprintf(format, args...)}
@@ -56,7 +51,9 @@ func openSegment(fs FS, dir string, base int64, flags int) (g *segment, err erro
 		err = nil
 	}
 	if err == nil {
-		g.end, err = g.fileEnd()
+		var size int64
+		size, err = g.file.Size()
+		g.end = g.base + size - dataOffset
 	}
 	if err != nil {
 		_ = g.file.Close()
@@ -77,7 +74,7 @@ func (g *segment) readHeader(b []byte, n int) error {
 	case n < dataOffset:
 		return &DamageError{g.name(), int64(n), "the file is cut off"}
 	}
-	g.header = h
+	g.header, g.first = h, h.base
 	for _, at := range []int{slotStride, 2 * slotStride} {
 		if s, ok := decodeStatus(b[at:], g.seed, g.base); ok && s.number > g.status.number {
 			g.status = s
@@ -89,9 +86,16 @@ func (g *segment) readHeader(b []byte, n int) error {
 	return nil
 }
 
+// closeAll closes the files of segments.
+func closeAll(list []*segment) {
+	for _, g := range list {
+		_ = g.file.Close()
+	}
+}
+
 // createSegment creates an empty segment: under another name, until its file is whole.
 func createSegment(o Options, h header, s status) (g *segment, err error) {
-	g = &segment{header: h, path: filepath.Join(o.Dir, segmentName(h.base)), end: h.base, room: h.base}
+	g = &segment{header: h, path: filepath.Join(o.Dir, segmentName(h.base)), first: h.base, end: h.base, room: h.base}
 	draft := filepath.Join(o.Dir, draftName)
 	if g.file, err = o.FS.Open(draft, os.O_RDWR|os.O_CREATE); err != nil {
 		return nil, err
@@ -150,21 +154,4 @@ func (g *segment) makeRoom(end, ahead, full int64) {
 		}
 		at += n
 	}
-}
-
-// lastWritten returns the position after the last byte that is not zero, at least from.
-func (g *segment) lastWritten(from int64) (end int64, err error) {
-	end, err = g.fileEnd()
-	b := make([]byte, max(0, min(end-from, 64<<10)))
-	for err == nil && end > from {
-		b = b[:min(end-from, int64(len(b)))]
-		begin := end - int64(len(b))
-		_, err = g.file.ReadAt(b, g.offset(begin))
-		err = nonEOF(err)
-		if n := len(bytes.TrimRight(b, "\x00")); n > 0 {
-			return begin + int64(n), err
-		}
-		end = begin
-	}
-	return max(end, from), err
 }

@@ -43,7 +43,7 @@ func (l *Log) syncLocked() error {
 	return nil
 }
 
-// rotate syncs the last segment, and begins the next one at a position.
+// rotate syncs the last segment, and begins the next one at a position. It may be called again after an error.
 func (l *Log) rotate(base int64) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -51,7 +51,12 @@ func (l *Log) rotate(base int64) error {
 		return err
 	}
 	last := l.current.Load()
-	g, err := l.begin(last, base)
+	h, first := header{base: base, seed: l.seed}, status{synced: base, oldest: base}
+	if last != nil {
+		h.prevBase, h.prevCRC, h.prevHours = last.base, last.crc, last.hours
+		first.oldest = l.From()
+	}
+	g, err := createSegment(l.o, h, first)
 	if err != nil {
 		return err
 	}
@@ -63,14 +68,4 @@ func (l *Log) rotate(base int64) error {
 		_ = last.writeStatus(s) // after an error, Open can detect less damage
 	}
 	return nil
-}
-
-// begin begins the segment that follows another one. It may be called again after an error.
-func (l *Log) begin(last *segment, base int64) (*segment, error) {
-	h, s := header{base: base, seed: l.seed}, status{synced: base, oldest: base}
-	if last != nil {
-		h.prevBase, h.prevCRC, h.prevHours = last.base, last.crc, last.hours
-		s.oldest, s.whole = l.segments.oldest(), l.whole
-	}
-	return createSegment(l.o, h, s)
 }

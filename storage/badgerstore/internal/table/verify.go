@@ -140,16 +140,10 @@ type Progress struct {
 }
 
 // Verify verifies all files of a database that is not open. It passes each damage to report, and ends when report returns an
-// error. It changes no file, and returns the state of the last [DB.StoreState].
-func Verify(o Options, progress func(Progress), report func(error) error) (State, error) {
-	inv, err := o.inspect(progress, report)
-	return inv.State, err
-}
-
-// Inspect is Verify that ends with the first damage, and returns it.
-func Inspect(o Options) (State, error) {
-	inv, err := o.inspect(o.logProgress(), func(err error) error { return err })
-	return inv.State, err
+// error. It changes no file.
+func Verify(o Options, progress func(Progress), report func(error) error) error {
+	_, err := o.inspect(progress, report)
+	return err
 }
 
 // logProgress returns a function that logs the progress of a verification every 10 s.
