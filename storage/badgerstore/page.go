@@ -85,7 +85,7 @@ func (r view) onPage(of ref, fn func(*page) error) error {
 		return fn(p)
 	})
 	if errors.Is(err, badger.ErrKeyNotFound) {
-		if err = r.noPage(of); err == nil {
+		if err = r.unlisted(pagesOf(of), of.number, pagePath(of)); err == nil {
 			err = fn(new(page))
 		}
 	}
@@ -98,39 +98,17 @@ func pagesOf(page ref) path {
 	return append(at(kindPages).number(int64(page.account)), byte(page.kind))
 }
 
-// noPage returns the damage of a missing page, nil when the page was never written.
-func (r view) noPage(page ref) error {
-	f, err := r.index(pagesOf(page))
-	if err != nil {
-		return err
-	}
-	if has, err := f.Contains(page.number); err != nil || !has {
-		return err
-	}
-	return absent(pagePath(page))
-}
-
 // setPage writes a page, or deletes the page when the record is nil. existed says whether the page has a record.
 func setPage(txn *badger.Txn, page ref, record []byte, existed bool) error {
-	if existed != (record != nil) {
-		if err := listPage(txn, record != nil, page); err != nil {
-			return err
-		}
+	err := setOrDelete(txn, pagePath(page), record)
+	if err != nil || existed == (record != nil) {
+		return err
 	}
-	return setOrDelete(txn, pagePath(page), record)
-}
-
-// listPage adds a page to the index of the pages of its account and kind, or removes it when add is false.
-func listPage(txn *badger.Txn, add bool, page ref) error {
 	f, err := view{txn}.index(pagesOf(page))
 	if err != nil {
 		return err
 	}
-	if add {
-		err = f.Add(page.number)
-	} else {
-		err = f.Remove(page.number)
-	}
+	err = f.Put(page.number, record != nil)
 	f.Write(func(key, record []byte) { err = firstOf(err, setOrDelete(txn, key, record)) })
 	return err
 }
