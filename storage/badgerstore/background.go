@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -8,6 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
@@ -25,7 +29,8 @@ const (
 
 // background runs the periodic work of a store in goroutines.
 type background struct {
-	done    chan struct{}
+	ctx     context.Context // ends when the goroutines are stopped
+	end     context.CancelFunc
 	started atomic.Bool
 	group   sync.WaitGroup
 }
@@ -35,37 +40,29 @@ func (k *background) runs() bool { return k.started.Load() }
 
 // start starts the goroutines.
 func (k *background) start(s *Store) {
-	k.done = make(chan struct{})
+	k.ctx, k.end = context.WithCancel(context.Background())
 	k.started.Store(true)
-	k.group.Go(func() {
-		k.every(syncEvery, func() {
-			now := s.now()
-			s.clock.Store(now.Unix())
-			if s.checkDir(); s.failure() != nil {
-				return
-			}
-			_, _ = s.makeSpace(now, s.freeSpace)
-			_ = s.syncAll() // a final error has failed the store, and is logged
-		})
+	k.every(syncEvery, func() {
+		now := s.now()
+		s.clock.Store(now.Unix())
+		if s.checkDir(); s.failure() != nil {
+			return
+		}
+		_, _ = s.makeSpace(now, s.freeSpace)
+		_ = s.syncAll() // a final error has failed the store, and is logged
 	})
-	k.group.Go(func() { k.every(spaceEvery, s.space.Check) })
-	k.group.Go(func() { k.checkpoint(s) })
-	k.group.Go(func() { k.every(watchEvery, s.watch) })
-	k.group.Go(func() { k.scrub(s) })
-	k.group.Go(func() {
-		for k.pause(imageCheck) {
-			if s.imageDue() {
-				_ = s.imageInBackground(k.pause) // damage has failed the store
-			}
+	k.every(spaceEvery, s.space.Check)
+	k.every(watchEvery, s.watch)
+	k.every(imageCheck, func() {
+		if s.imageDue() {
+			_ = s.imageInBackground(k.pace()) // damage has failed the store
 		}
 	})
-	k.group.Go(func() {
-		k.every(expireEvery, func() {
-			if err := s.expire(s.now()); err != nil {
-				s.log.Warn("expired history was not removed: the store tries again in a minute", "dir", s.dir, "error", err)
-			}
-		})
+	k.every(expireEvery, func() {
+		s.warn("expired history was not removed: the store tries again in a minute", s.expire(s.now()))
 	})
+	k.group.Go(func() { k.checkpoint(s) })
+	k.group.Go(func() { k.scrub(s) })
 }
 
 // checkpoint writes a checkpoint every checkpointEvery and on request, until the background is stopped.
@@ -73,7 +70,7 @@ func (k *background) checkpoint(s *Store) {
 	failed := false
 	for wait := checkpointEvery; ; {
 		select {
-		case <-k.done:
+		case <-k.ctx.Done():
 			return
 		case <-time.After(wait):
 		case <-s.checkpointer.wake:
@@ -87,9 +84,7 @@ func (k *background) checkpoint(s *Store) {
 			k.pause(checkpointRetry)
 		}
 		failed = err != nil
-		if err := s.trim(s.now()); err != nil {
-			s.log.Warn("history beyond max_history was not removed: the store tries again after the next checkpoint", "dir", s.dir, "error", err)
-		}
+		s.warn("history beyond max_history was not removed: the store tries again after the next checkpoint", s.trim(s.now()))
 		wait = max(checkpointEvery, min(pauseFactor*time.Since(began), maxCheckpointPause))
 	}
 }
@@ -100,27 +95,36 @@ func (s *Store) alreadyLogged(err error) bool {
 	return errors.Is(err, eventlog.ErrTemporary) || diskspace.NoRoom(err) || s.failure() != nil
 }
 
-// pause waits for d. It returns false at once when the background is stopped.
-func (k *background) pause(d time.Duration) bool { return wait(k.done, d) }
-
-// every calls fn at once, and then once per interval until the background is stopped.
-func (k *background) every(interval time.Duration, fn func()) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		fn()
-		select {
-		case <-k.done:
-			return
-		case <-tick.C:
-		}
+// warn fails the store when an error means damage. It logs another error with a message, unless the error has its own log line.
+func (s *Store) warn(message string, err error) {
+	if err = s.failOnDamage(err); err != nil && !errors.Is(err, errStopped) && !s.alreadyLogged(err) {
+		s.log.Warn(message, "dir", s.dir, "error", err)
 	}
+}
+
+// pause waits for d. It returns false at once when the background is stopped.
+func (k *background) pause(d time.Duration) bool {
+	select {
+	case <-k.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// every starts a goroutine that calls fn at once, and then after each pause until the background is stopped.
+func (k *background) every(pause time.Duration, fn func()) {
+	k.group.Go(func() {
+		for ok := true; ok; ok = k.pause(pause) {
+			fn()
+		}
+	})
 }
 
 // stop stops the goroutines, if they were started, and waits for them.
 func (k *background) stop() {
 	if k.started.Swap(false) {
-		close(k.done)
+		k.end()
 	}
 	k.group.Wait()
 }
@@ -134,7 +138,7 @@ func (s *Store) freeSpace() (uint64, error) {
 // requireSpace returns diskspace.ErrFull when the disk is too full for counts and new resources.
 func (s *Store) requireSpace() error {
 	if s.space.Full() {
-		return fault(diskspace.ErrFull)
+		return fault(core.Logged(diskspace.ErrFull))
 	}
 	return nil
 }
@@ -167,24 +171,19 @@ func (s *Store) failOnDamage(err error) error {
 func (s *Store) watch() {
 	err := s.db.Watch()
 	if n := table.Unreadable(); s.unreadable.Swap(n) != n {
-		found := s.db.Verify(func(int) bool { return true })
+		found := s.db.Verify(func(int) error { return nil })
 		err = firstOf(found, table.ErrUnreadable(n-1))
 	}
-	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !diskspace.NoRoom(err) && !s.alreadyLogged(err) {
-		s.log.Warn("the tables were not watched: the store tries again in a second", "dir", s.dir, "error", err)
-	}
+	s.warn("the tables were not watched: the store tries again in a second", err)
 }
 
 // scrub runs a scrub and then a sweep every day, until the background is stopped.
 func (k *background) scrub(s *Store) {
 	for wait := s.untilScrub(time.Now()); k.pause(wait); wait = scrubEvery {
-		c := newScrubbing(s, k.pause)
-		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
-			s.log.Warn("the store was not verified: the store tries again in a day, limitkeeper check verifies a stopped store", "dir", s.dir, "error", err)
-		}
-		if err := s.failOnDamage(s.sweep(s.now(), k.pause)); err != nil && s.failure() == nil && !s.alreadyLogged(err) {
-			s.log.Warn("old request ids and days were not removed: the store tries again in a day", "dir", s.dir, "error", err)
-		}
+		pause := k.pace()
+		_, err := s.scrub(pause)
+		s.warn("the store was not verified: the store tries again in a day, limitkeeper check verifies a stopped store", err)
+		s.warn("old request ids and days were not removed: the store tries again in a day", s.sweep(s.now(), pause))
 	}
 }
 
@@ -197,70 +196,54 @@ func (s *Store) untilScrub(now time.Time) time.Duration {
 	return max(firstScrub, scrubEvery-since)
 }
 
-// scrubbing is one scrub.
-type scrubbing struct {
-	throttle
-	s      *Store
-	began  time.Time
-	logged time.Time
-	bytes  int64 // read so far
-}
-
-func newScrubbing(s *Store, wait func(time.Duration) bool) *scrubbing {
-	now := time.Now()
-	return &scrubbing{throttle: throttle{rate: scrubRate, wait: wait}, s: s, began: now, logged: now}
-}
-
+// errStopped means that the background was stopped during a scrub, a sweep or the writing of an image.
 var errStopped = errors.New("the scrub was stopped")
 
-// run reads all tables, segments and images, and writes an image. It returns the first damage.
-func (c *scrubbing) run() error {
-	stopped := false
-	err := c.s.db.Verify(func(n int) bool {
-		stopped = !c.pause(n)
-		return !stopped
-	})
-	if err == nil && !stopped {
-		err = c.segments()
+// scrub reads all tables, segments and images, and writes an image. After each part it calls pause with the
+// size of the part. It returns the number of bytes and the first damage.
+func (s *Store) scrub(pause func(bytes int) error) (bytes int64, err error) {
+	began := time.Now()
+	logged := began
+	counting := func(n int) error {
+		bytes += int64(n)
+		if time.Since(logged) > scrubLogEvery {
+			logged = time.Now()
+			s.log.Info("verifying the store", "dir", s.dir, "bytes", bytes)
+		}
+		return pause(n)
 	}
-	if err == nil && !stopped {
-		err = c.images()
+	for _, read := range []func(func(int) error) error{s.db.Verify, s.scrubSegments, s.scrubImages} {
+		if err := read(counting); err != nil {
+			return bytes, err
+		}
 	}
-	if stopped || errors.Is(err, errStopped) {
-		return nil
-	}
-	if err == nil {
-		now := time.Now().Unix()
-		c.s.verified.Store(now)
-		_ = c.s.db.SetVerified(now) // on an error, such as a full disk, the next inventory stores the time
-		c.s.log.Info("the store was verified", "dir", c.s.dir, "bytes", c.bytes, "duration", time.Since(c.began).Round(time.Second))
-	}
-	return err
+	s.verified.Store(time.Now().Unix())
+	_ = s.db.SetVerified(s.verified.Load()) // on an error, such as a full disk, the next inventory stores the time
+	s.log.Info("the store was verified", "dir", s.dir, "bytes", bytes, "duration", time.Since(began).Round(time.Second))
+	return bytes, nil
 }
 
-// segments reads the segments of the event log.
-func (c *scrubbing) segments() error {
-	for _, g := range c.s.events.Segments() {
-		err := c.s.events.Replay(g.Base, func(position int64, payload []byte) error {
+// scrubSegments reads the segments of the event log.
+func (s *Store) scrubSegments(pause func(bytes int) error) error {
+	for _, g := range s.events.Segments() {
+		err := s.events.Replay(g.Base, func(position int64, payload []byte) error {
 			if position >= g.End {
 				return errEndOfSegment
 			}
-			if !c.pause(len(payload)) {
-				return errStopped
-			}
-			return nil
+			return pause(len(payload))
 		})
 		isSame := func(o eventlog.Segment) bool { return o.Base == g.Base }
-		if err != nil && err != errEndOfSegment && slices.ContainsFunc(c.s.events.Segments(), isSame) { // otherwise retention removed the segment
+		if err != nil && err != errEndOfSegment && slices.ContainsFunc(s.events.Segments(), isSame) { // otherwise retention removed the segment
 			return err
 		}
 	}
 	return nil
 }
 
-// images removes images that are damaged, and writes a new one.
-func (c *scrubbing) images() error {
-	s := c.s
+var errEndOfSegment = errors.New("end of segment")
+
+// scrubImages removes images that are damaged, and writes a new one.
+func (s *Store) scrubImages(pause func(bytes int) error) error {
 	positions, err := table.Images(s.dir)
 	for _, position := range positions {
 		if _, _, damaged := table.ReadImage(s.dir, position); isDamage(damaged) {
@@ -268,13 +251,12 @@ func (c *scrubbing) images() error {
 			err = firstOf(err, os.Remove(table.ImagePath(s.dir, position)))
 		}
 	}
-	return firstOf(err, s.findImages(), s.imageInBackground(c.wait))
+	return firstOf(err, s.findImages(), s.imageInBackground(pause))
 }
 
-// imageInBackground writes an image. It returns damage only, and logs other errors.
-func (s *Store) imageInBackground(wait func(time.Duration) bool) error {
-	t := throttle{rate: scrubRate, wait: wait}
-	err := s.writeImage(t.pause)
+// imageInBackground writes an image. It returns damage and errStopped, and logs other errors.
+func (s *Store) imageInBackground(pause func(bytes int) error) error {
+	err := s.writeImage(pause)
 	if err == nil || isDamage(err) || errors.Is(err, errStopped) {
 		s.retention.imageFailed.Store(false)
 		return s.failOnDamage(err)
@@ -285,47 +267,20 @@ func (s *Store) imageInBackground(wait func(time.Duration) bool) error {
 	return nil
 }
 
-var errEndOfSegment = errors.New("end of segment")
+// paceBytes is how many bytes work in the background may read without a pause.
+const paceBytes = 1 << 20
 
-// pause counts n bytes, and keeps scrubRate. It returns false when the scrub has to stop.
-func (c *scrubbing) pause(n int) bool {
-	c.bytes += int64(n)
-	if time.Since(c.logged) > scrubLogEvery {
-		c.logged = time.Now()
-		c.s.log.Info("verifying the store", "dir", c.s.dir, "bytes", c.bytes)
-	}
-	return c.throttle.pause(n)
-}
-
-// throttle bounds the bytes that work in the background reads in a second, so that requests come first.
-type throttle struct {
-	rate  int                      // bytes a second
-	wait  func(time.Duration) bool // returns false when the work has to stop
-	bytes int                      // since the last pause
-}
-
-// throttleBytes is the number of bytes between two pauses.
-const throttleBytes = 1 << 20
-
-// pause counts n bytes, and waits after each throttleBytes. It returns false when the work has to stop.
-func (t *throttle) pause(n int) bool {
-	if t.bytes += n; t.bytes < throttleBytes {
-		return true
-	}
-	d := time.Duration(t.bytes) * time.Second / time.Duration(t.rate)
-	t.bytes = 0
-	return t.wait(d)
-}
-
-// wait waits for d. It returns false at once when stop is closed.
-func wait(stop <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-stop:
-		return false
-	case <-timer.C:
-		return true
+// pace returns a function that waits until the background may read more bytes, at most scrubRate in a second, so that requests come
+// first. The function returns errStopped when the background is stopped.
+func (k *background) pace() func(bytes int) error {
+	limiter := rate.NewLimiter(scrubRate, paceBytes)
+	return func(bytes int) error {
+		for ; bytes > 0; bytes -= paceBytes {
+			if err := limiter.WaitN(k.ctx, min(bytes, paceBytes)); err != nil {
+				return errStopped
+			}
+		}
+		return nil
 	}
 }
 

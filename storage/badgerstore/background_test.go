@@ -29,16 +29,15 @@ func TestScrub(t *testing.T) {
 				}
 			}
 			s := openAlone(t, dir, smallSegments)
-			c := newScrubbing(s, func(time.Duration) bool { return true })
-			if err := c.run(); err != nil || c.bytes < s.historyBytes()/2 || s.Stats().VerifiedAt == 0 {
-				t.Fatalf("scrub: got %d bytes, %v", c.bytes, err)
+			if n, err := s.scrub(atOnce); err != nil || n < s.historyBytes()/2 || s.Stats().VerifiedAt == 0 {
+				t.Fatalf("scrub: got %d bytes, %v", n, err)
 			}
 			files, err := filepath.Glob(filepath.Join(dir, kind))
 			if err != nil || len(files) < 2 {
 				t.Fatalf("files: got %v, %v", files, err)
 			}
 			changeByte(t, files[0], segmentData+100)
-			err = s.failOnDamage(c.run())
+			err = s.failOnDamage(scrubNow(s))
 			name := filepath.Base(files[0])
 			for call, err := range map[string]error{
 				"scrub":   err,

@@ -82,6 +82,28 @@ func fill(t testing.TB, s *Store, n int) {
 	storetest.Fill(t, s, "acct", n)
 }
 
+// BenchmarkCreateKey creates keys in an account that has many, each in a transaction of its own.
+func BenchmarkCreateKey(b *testing.B) {
+	for _, n := range []int{100, 1_000_000} {
+		s := openIn(b, b.TempDir(), Options{Logger: quiet.Logger})
+		fill(b, s, n)
+		created := 0
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			b.ReportAllocs()
+			before := s.events.Written()
+			for b.Loop() {
+				created++
+				id := fmt.Sprint("another_", created)
+				k := &core.Key{AccountID: acct, ID: id, UserID: 1 + int64(created%n), PlanID: "plan", Status: core.KeyActive, Digest: secrets.DigestOf(id), CreatedAt: noon}
+				if err := s.Update(b.Context(), acct, func(tx core.Tx) error { return tx.PutKey(k) }); err != nil {
+					b.Fatalf("Update: %v", err)
+				}
+			}
+			b.ReportMetric(float64(s.events.Written()-before)/float64(b.N), "log-bytes/op")
+		})
+	}
+}
+
 // BenchmarkCheckpoint writes checkpoints with a changed counter for each key and user.
 func BenchmarkCheckpoint(b *testing.B) {
 	for _, keys := range []int{100_000, 1_000_000} {

@@ -52,47 +52,45 @@ func Check(dir string, o CheckOptions) (c CheckReport, err error) {
 		}
 		damage(err)
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("check the store in %s: %w", dir, err)
-		}
-	}()
 	release, err := claim(dir)
-	if err != nil {
-		return c, err
+	if err == nil {
+		defer release()
+		err = c.files(dir, o)
 	}
-	defer release()
-	return c, c.files(dir, o)
+	if err != nil {
+		err = fmt.Errorf("check the store in %s: %w", dir, err)
+	}
+	return c, err
 }
 
 // files verifies all files.
 func (c *CheckReport) files(dir string, o CheckOptions) error {
-	err := table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
-		c.Tables = p.Tables
-		if p.Tables%100 == 0 || p.Tables == p.Of {
-			o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
-		}
-		c.Bytes = p.Bytes
-	}, func(err error) error {
+	report := func(err error) error {
 		if isDamage(err) {
 			o.Damage(err)
 			return nil
 		}
 		return err
+	}
+	err := table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress, err error) error {
+		if p.Tables > 0 {
+			c.Tables, c.Bytes = p.Tables, p.Bytes
+			if p.Tables%100 == 0 || p.Tables == p.Of {
+				o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
+			}
+		}
+		return report(err)
 	})
 	if err != nil {
 		return err
 	}
 	images, err := table.Images(dir)
+	for _, image := range images {
+		_, _, damaged := table.ReadImage(dir, image)
+		err = firstOf(err, report(damaged))
+	}
 	if err != nil {
 		return err
-	}
-	for _, image := range images {
-		if _, _, err := table.ReadImage(dir, image); isDamage(err) {
-			o.Damage(err)
-		} else if err != nil {
-			return err
-		}
 	}
 	o.Progress("event log")
 	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: logOnDisk(dir)}, nil)

@@ -9,11 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -58,7 +55,11 @@ func prepareDir(dir string, log *slog.Logger) error {
 	if err := restrictDir(dir, log); err != nil {
 		return err
 	}
-	return probe(dir)
+	file, err := os.CreateTemp(dir, probePrefix)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
 // errLost means that a path of an open store no longer leads to the opened directory.
@@ -158,17 +159,8 @@ func noDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// probePrefix begins the name of the file that probe creates.
+// probePrefix begins the name of the file by which prepareDir finds out whether it can create files.
 const probePrefix = "probe"
-
-// probe returns an error when no file can be created in a directory.
-func probe(dir string) error {
-	file, err := os.CreateTemp(dir, probePrefix)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Close(), os.Remove(file.Name()))
-}
 
 // groupAndOthers are the permission bits of all users except the owner.
 const groupAndOthers fs.FileMode = 0o077
@@ -205,22 +197,19 @@ func restrictDir(dir string, log *slog.Logger) error {
 	return err
 }
 
-// ownNames are patterns for all names in the directory of a store: the files of Badger, the event log, and lost+found
-// of a new volume. foreignEntry ignores names that begin with a dot, too, such as .gitkeep and .snapshot.
-var ownNames = []string{
-	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, table.ImagePrefix + "*", rebuildName, probePrefix + "*", "lost+found",
-}
+// ownNames are patterns for all other names in the directory of a store, and names that other programs leave in any directory:
+// lost+found of a new volume, and names that begin with a dot, such as .gitkeep and .snapshot.
+var ownNames = []string{"LOCK", eventLogDir, table.ImagePrefix + "*", rebuildName, probePrefix + "*", "lost+found", ".*"}
 
 // foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".
 func foreignEntry(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
-		own := slices.ContainsFunc(ownNames, func(pattern string) bool {
+		isOwn := func(pattern string) bool {
 			match, _ := filepath.Match(pattern, entry.Name())
 			return match
-		})
-		if !own && !strings.HasPrefix(entry.Name(), ".") {
+		}
+		if !slices.ContainsFunc(ownNames, isOwn) && !slices.ContainsFunc(databaseNames, isOwn) {
 			return entry.Name(), err
 		}
 	}
@@ -232,7 +221,7 @@ func withAdvice(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: no data was changed; run limitkeeper check --store badger:%s", err, dir)
 	}
-	if full := (*diskspace.FullError)(nil); diskspace.NoRoom(err) && !errors.As(err, &full) {
+	if diskspace.NoRoom(err) && !errors.Is(err, diskspace.ErrFull) {
 		return fmt.Errorf("%w: free space on the disk", err)
 	}
 	var at *fs.PathError

@@ -170,7 +170,7 @@ func allowedIn(t testing.TB, s *Store, id core.CounterID) (n int64) {
 func stored(t testing.TB, s *Store, kinds string) (paths []string) {
 	t.Helper()
 	err := s.db.View(func(txn *badger.Txn) error {
-		return view{txn}.each(nil, func(p path, _ []byte) (bool, error) {
+		return view{txn}.eachFrom(nil, nil, func(p path, _ []byte) (bool, error) {
 			if strings.IndexByte(kinds, p[0]) >= 0 {
 				paths = append(paths, string(p))
 			}

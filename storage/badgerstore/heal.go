@@ -19,7 +19,8 @@ import (
 // healAgain is the least time between two healings for records that contradict each other. A second one would not help.
 const healAgain = time.Hour
 
-// healRetry is the pause between two attempts to rebuild the database without room or descriptors.
+// healRetry is the pause between two attempts to rebuild the database without room or descriptors, or with an event log that
+// cannot be written at the moment.
 const healRetry = time.Second
 
 // healing is the state of rebuilding the database.
@@ -55,7 +56,7 @@ func (s *Store) heal(cause error) {
 	s.healing.done.Store(0)
 	s.background.stop()
 	err := s.renewOpen()
-	for waits := 0; (diskspace.NoRoom(err) || noDescriptors(err)) && !s.closing.Load(); waits++ {
+	for waits := 0; (diskspace.NoRoom(err) || noDescriptors(err) || errors.Is(err, eventlog.ErrTemporary)) && !s.closing.Load(); waits++ {
 		if waits == 0 {
 			s.log.Error("the database cannot be rebuilt yet: the store tries again every second", "dir", s.dir, "error", err)
 		}
@@ -82,9 +83,6 @@ func (s *Store) renewOpen() error {
 		sh.mu.Unlock()
 	}
 	err := s.events.Flush()
-	for ; errors.Is(err, eventlog.ErrTemporary) && !s.closing.Load(); err = s.events.Flush() {
-		time.Sleep(retryEvery)
-	}
 	if err == nil {
 		_ = table.Guard(s.db.Close) // the files are deleted
 		err = rebuild(s.dir, s.events.From(), s.log)

@@ -104,7 +104,7 @@ func TestScrubDuringImage(t *testing.T) {
 	known(t, s, "key")
 	consume(t, s, request("key", 1, endless, noon))
 	writeCheckpoint(t, s)
-	if err := s.writeImage(func(int) bool { return s.findImages() == nil }); err != nil {
+	if err := s.writeImage(func(int) error { return s.findImages() }); err != nil {
 		t.Errorf("writeImage: %v", err)
 	}
 }

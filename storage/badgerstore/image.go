@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,6 @@ import (
 
 const (
 	imagesKept  = 2
-	imageBatch  = 1000            // records that one iterator reads; see the memtables of package table
 	imageBytes  = 2 << 30         // bytes of the event log after which the next image is due, less with a small max_history
 	imageCheck  = time.Second     // between two looks whether an image is due
 	rebuildName = "rebuild-draft" // the directory in which a new database is made
@@ -32,10 +32,15 @@ func doubtful(err error) bool {
 	return (isDamage(err) || errors.Is(err, errBadger)) && !errors.Is(err, eventlog.ErrDamaged)
 }
 
+// databaseNames are patterns for the names of all files of the database, MANIFEST last.
+var databaseNames = []string{
+	table.InventoryName + "*", "*" + table.Suffix, "*" + logSuffix, "*" + valueLogSuffix, "DISCARD", "KEYREGISTRY*", "REWRITE-KEYREGISTRY", "MANIFEST*",
+}
+
 // filesOfDatabase returns the paths of all files of the database in a directory, MANIFEST last.
 func filesOfDatabase(dir string) (paths []string, err error) {
 	entries, err := os.ReadDir(dir)
-	for _, pattern := range []string{table.InventoryName + "*", "*" + table.Suffix, "*" + logSuffix, "*" + valueLogSuffix, "DISCARD", "KEYREGISTRY*", "REWRITE-KEYREGISTRY", "MANIFEST*"} {
+	for _, pattern := range databaseNames {
 		for _, entry := range entries {
 			if match, _ := filepath.Match(pattern, entry.Name()); match {
 				paths = append(paths, filepath.Join(dir, entry.Name()))
@@ -110,18 +115,17 @@ func (src source) renewClaimed(dir string) error {
 		return err
 	}
 	for _, path := range slices.Backward(old) {
-		if err := os.Remove(path); err != nil {
-			return err
-		}
+		err = firstOf(err, os.Remove(path))
 	}
-	size := uint64(0)
+	needs := uint64(diskspace.OpeningNeeds)
 	if info, err := os.Stat(table.ImagePath(dir, src.state.Position)); err == nil {
-		size = uint64(info.Size())
+		needs += uint64(info.Size())
 	}
-	if err := firstOf(diskspace.None(dir).Need(diskspace.OpeningNeeds+size, "the database that is rebuilt"), os.Mkdir(draft, 0o700)); err != nil {
-		return err
+	err = firstOf(err, diskspace.None(dir).Need(needs, "the database that is rebuilt"), os.Mkdir(draft, 0o700))
+	if err == nil {
+		err = table.Create(draft, src.state, src.records)
 	}
-	if err := table.Create(draft, src.state, src.records); err != nil {
+	if err != nil {
 		return err
 	}
 	fresh, err := filesOfDatabase(draft)
@@ -136,30 +140,12 @@ func (src source) renewClaimed(dir string) error {
 	return firstOf(os.RemoveAll(draft), eventlog.OS.SyncDir(dir))
 }
 
-// findImages stores the position from which on the images need the event log. It removes images that the event log cannot
-// continue.
-func (s *Store) findImages() error {
-	if err := table.RemoveImages(s.dir, func(position int64) bool { return position < s.events.From() }); err != nil {
-		return err
-	}
-	positions, err := table.Images(s.dir)
-	s.retention.setImages(positions)
-	return err
-}
-
-// setImages stores the positions of the images, oldest first.
-func (r *retention) setImages(positions []int64) {
-	positions = append(slices.Clone(positions), 0)
-	if n := len(positions); n > 1 {
-		positions = positions[:n-1]
-	}
-	r.imaged.Store(positions[0])
-	r.newestImage.Store(positions[len(positions)-1])
-}
+// findImages removes the images that the event log cannot continue, and stores the positions of the others.
+func (s *Store) findImages() error { return s.keepImages(math.MaxInt) }
 
 // writeImage writes an image of the last checkpoint, unless there is one already, and removes all images but imagesKept.
-// pause is called with the number of bytes of the last records; when it returns false, no image is written.
-func (s *Store) writeImage(pause func(bytes int) bool) error {
+// pause is called with the number of bytes of the last records; when it returns an error, no image is written.
+func (s *Store) writeImage(pause func(bytes int) error) error {
 	s.retention.imaging.Lock()
 	defer s.retention.imaging.Unlock()
 	var mark int64
@@ -171,26 +157,7 @@ func (s *Store) writeImage(pause func(bytes int) bool) error {
 			return err
 		}
 		records := func(fn func(key, value []byte) error) error {
-			for from := path(nil); ; {
-				bytes, n, next := 0, 0, path(nil)
-				err := r.eachFrom(nil, from, func(p path, value []byte) (bool, error) {
-					if n++; n > imageBatch || bytes > throttleBytes {
-						next = slices.Clone(p)
-						return false, nil
-					}
-					bytes += len(p) + len(value)
-					return true, fn(p, value)
-				})
-				switch {
-				case err != nil:
-					return err
-				case !pause(bytes):
-					return errStopped
-				case next == nil:
-					return nil
-				}
-				from = next
-			}
+			return r.batches(nil, pause, func(p path, value []byte) error { return fn(p, value) })
 		}
 		s.failpoint(failSnapshot)
 		return table.WriteImage(s.dir, mark, records, func() (table.State, error) {
@@ -205,7 +172,7 @@ func (s *Store) writeImage(pause func(bytes int) bool) error {
 	return s.keepImages(imagesKept)
 }
 
-// keepImages removes all but the newest n images.
+// keepImages removes the images that the event log cannot continue, and all but the newest n.
 func (s *Store) keepImages(n int) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
@@ -214,23 +181,19 @@ func (s *Store) keepImages(n int) error {
 
 func (s *Store) keepImagesLocked(n int) error {
 	positions, err := table.Images(s.dir)
-	if err != nil || len(positions) == 0 {
-		return err
+	first := s.events.From()
+	if len(positions) > n {
+		first = max(first, positions[len(positions)-n])
 	}
-	positions = positions[max(0, len(positions)-n):]
-	err = table.RemoveImages(s.dir, func(position int64) bool { return position < positions[0] })
-	s.retention.setImages(positions)
+	err = firstOf(err, table.RemoveImages(s.dir, func(position int64) bool { return position < first }))
+	positions = slices.DeleteFunc(positions, func(position int64) bool { return position < first })
+	oldest, newest := int64(0), int64(0)
+	if len(positions) > 0 {
+		oldest, newest = positions[0], positions[len(positions)-1]
+	}
+	s.retention.imaged.Store(oldest)
+	s.retention.newestImage.Store(newest)
 	return err
-}
-
-// dropImage removes all images but the newest. It returns false when there was no other one.
-func (s *Store) dropImage(reason string) bool {
-	if s.retention.imaged.Load() == s.retention.newestImage.Load() {
-		return false
-	}
-	err := s.keepImagesLocked(1)
-	s.log.Warn("the older image of the database is removed", "dir", s.dir, "reason", reason, "error", err)
-	return true
 }
 
 // roomForImage returns an error unless the disk has room for another image. On a full disk the image may take the last

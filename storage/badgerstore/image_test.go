@@ -171,14 +171,15 @@ func mustScrub(t *testing.T, s *Store) {
 	}
 }
 
-func scrubNow(s *Store) error {
-	return newScrubbing(s, func(time.Duration) bool { return true }).run()
-}
+func scrubNow(s *Store) error { return second(s.scrub(atOnce)) }
+
+// atOnce does not pause.
+func atOnce(int) error { return nil }
 
 // mustImage writes an image.
 func mustImage(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.writeImage(func(int) bool { return true }); err != nil {
+	if err := s.writeImage(atOnce); err != nil {
 		t.Fatalf("image: %v", err)
 	}
 }
@@ -286,7 +287,7 @@ func TestImageStopped(t *testing.T) {
 	known(t, s, "more")
 	writeCheckpoint(t, s)
 	before := fmt.Sprint(glob(t, dir, table.ImagePrefix+"*"))
-	if err := s.writeImage(func(int) bool { return false }); !errors.Is(err, errStopped) {
+	if err := s.writeImage(func(int) error { return errStopped }); !errors.Is(err, errStopped) {
 		t.Errorf("got error %v, want %v", err, errStopped)
 	}
 	if after := fmt.Sprint(glob(t, dir, table.ImagePrefix+"*")); after != before {

@@ -47,9 +47,9 @@ func TestKilledDuringImage(t *testing.T) {
 	consume(t, s, request("key", 1, endless, noon))
 	writeCheckpoint(t, s)
 	first := true
-	err := s.writeImage(func(int) bool {
+	err := s.writeImage(func(int) error {
 		if !first {
-			return true
+			return nil
 		}
 		first = false
 		for range 6 {
@@ -61,7 +61,7 @@ func TestKilledDuringImage(t *testing.T) {
 		consume(t, s, request("key", 1, endless, noon))
 		writeCheckpoint(t, s)
 		copyKilled(t, killed, dir)
-		return true
+		return nil
 	})
 	if err != nil || first {
 		t.Fatalf("writeImage: got %v", err)

@@ -215,25 +215,24 @@ func refuseSchema(version int64) error {
 // checkSchema returns an error when this version cannot read the schema of the database. An empty database has none: the store is
 // new, or its tables were never written.
 func (s *Store) checkSchema() error {
-	version, err := s.version()
-	if err = firstOf(err, refuseSchema(version)); err != nil || version > 0 {
-		return err
-	}
-	empty := true
-	err = s.inView(func(r view) error {
-		return r.each(nil, func(path, []byte) (bool, error) {
-			empty = false
+	isForeign := false
+	err := s.inView(func(r view) error {
+		version, err := r.number(at(kindSchema))
+		if err != nil || version > 0 {
+			return firstOf(err, refuseSchema(version))
+		}
+		return r.eachFrom(nil, nil, func(path, []byte) (bool, error) {
+			isForeign = true
 			return false, nil
 		})
 	})
-	switch name := witness(s.dir, s.options.fs); {
-	case err != nil:
-	case !empty && name == "":
-		err = errors.New("it is the database of another program: name another directory")
-	case !empty:
-		err = &table.DamageError{File: badger.ManifestFilename, What: "the tables lack the schema of the store, but " + name + " exists"}
+	if err != nil || !isForeign {
+		return err
 	}
-	return err
+	if name := witness(s.dir, s.options.fs); name != "" {
+		return &table.DamageError{File: badger.ManifestFilename, What: "the tables lack the schema of the store, but " + name + " exists"}
+	}
+	return errors.New("it is the database of another program: name another directory")
 }
 
 // Exists reports whether a directory has a store, also a store that has lost files, or another database of Badger. It

@@ -34,7 +34,7 @@ func contradictions(s *Store) (found []error, err error) {
 	}
 	return found, s.db.View(func(txn *badger.Txn) error {
 		k.view = view{txn}
-		return k.each(nil, func(p path, value []byte) (bool, error) {
+		return k.eachFrom(nil, nil, func(p path, value []byte) (bool, error) {
 			for _, err := range k.checkRecord(p, value) {
 				if err != nil {
 					found = append(found, err)
@@ -116,7 +116,7 @@ func (k *checking) checkRecord(p path, value []byte) []error {
 		return k.checkSet(p)
 	case kindPages:
 		page := ref{account: uint32(r.Uint(8))}
-		if len(r.Rest()) != 2 || !rankset.IsRoot(r.Rest()[1:]) {
+		if len(r.Rest()) != 2 || !isRoot(r.Rest()[1:]) {
 			return nil
 		}
 		page.kind = uint32(r.Rest()[0])
@@ -126,6 +126,9 @@ func (k *checking) checkRecord(p path, value []byte) []error {
 	}
 	return nil
 }
+
+// isRoot reports whether a key is that of the root of an index. suffix is the key without the base of the index.
+func isRoot(suffix []byte) bool { return string(suffix) == "\x00" }
 
 // undecodable returns the damage that a record cannot be decoded.
 func undecodable(p path, err error) error { return contradiction(p, "it cannot be decoded: %v", err) }
@@ -240,7 +243,7 @@ func (k *checking) checkSet(p path) []error {
 	if kind == 0 {
 		return []error{contradiction(p, "this kind of set is unknown")}
 	}
-	if !rankset.IsRoot(r.Rest()) {
+	if !isRoot(r.Rest()) {
 		return nil
 	}
 	return k.checkMembers(p[:len(p)-1], func(n int64) path { return recordPath(kind, account, n) })

@@ -85,7 +85,7 @@ func (r view) onPage(of ref, fn func(*page) error) error {
 		return fn(p)
 	})
 	if errors.Is(err, badger.ErrKeyNotFound) {
-		if err = r.noPage(of); err == nil {
+		if err = r.unlisted(pagesOf(of), of.number, pagePath(of)); err == nil {
 			err = fn(new(page))
 		}
 	}
@@ -96,18 +96,6 @@ func (r view) onPage(of ref, fn func(*page) error) error {
 // the index, its counters would read as zero.
 func pagesOf(page ref) path {
 	return append(at(kindPages).number(int64(page.account)), byte(page.kind))
-}
-
-// noPage returns the damage of a missing page, nil when the page was never written.
-func (r view) noPage(page ref) error {
-	f, err := r.index(pagesOf(page))
-	if err != nil {
-		return err
-	}
-	if has, err := f.Contains(page.number); err != nil || !has {
-		return err
-	}
-	return absent(pagePath(page))
 }
 
 // changePage runs change on a page, an empty one when it was never written, and writes the page when change returns true. It returns the
@@ -125,27 +113,16 @@ func changePage(txn *badger.Txn, of ref, change func(*page) (bool, error)) (size
 		return 0, err
 	}
 	record := p.encode()
-	if (old != nil) != (record != nil) {
-		if err := listPage(txn, record != nil, of); err != nil {
-			return 0, err
-		}
+	if err := setOrDelete(txn, pagePath(of), record); err != nil || (old != nil) == (record != nil) {
+		return len(record), err
 	}
-	return len(record), setOrDelete(txn, pagePath(of), record)
-}
-
-// listPage adds a page to the index of the pages of its account and kind, or removes it when add is false.
-func listPage(txn *badger.Txn, add bool, page ref) error {
-	f, err := view{txn}.index(pagesOf(page))
+	f, err := view{txn}.index(pagesOf(of))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if add {
-		err = f.Add(page.number)
-	} else {
-		err = f.Remove(page.number)
-	}
+	err = f.Put(of.number, record != nil)
 	f.Write(func(key, record []byte) { err = firstOf(err, setOrDelete(txn, key, record)) })
-	return err
+	return len(record), err
 }
 
 // dropCounters replaces counters on a page by the record that they were deleted: their events up to a position do not

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -34,9 +33,6 @@ const (
 
 // isEvent reports whether a record is an event.
 func isEvent(payload []byte) bool { return payload[0] < recordRedo }
-
-// retryEvery is the pause before the event log is tried again.
-const retryEvery = 100 * time.Millisecond
 
 // inFlight is the set of running operations, each with the oldest position of the event log that the
 // operation still needs.

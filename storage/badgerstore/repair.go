@@ -92,7 +92,7 @@ func (p *repairPlan) options() eventlog.Options {
 func repairSources(dir string) (sources []source, err error) {
 	if state, closed, err := table.ReadState(dir); err == nil && closed {
 		o := tableOptions(dir, slog.New(slog.DiscardHandler))
-		if err = table.Verify(o, func(table.Progress) {}, func(err error) error { return err }); err == nil {
+		if err = table.Inspect(o); err == nil {
 			sources = append(sources, source{state: state})
 		} else if !doubtful(err) {
 			return nil, err

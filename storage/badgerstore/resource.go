@@ -71,14 +71,19 @@ func (r reader) Exists() (bool, error) {
 
 // Records implements [resource.Reader].
 func (r reader) Records(kind resource.Kind, ids ...string) ([][]byte, error) {
-	records := make([][]byte, len(ids))
-	for i, id := range ids {
+	return readAll(ids, func(id string) ([]byte, error) { return r.record(kind, id) })
+}
+
+// readAll calls read with each element of a list, and returns the results.
+func readAll[T, R any](list []T, read func(T) (R, error)) ([]R, error) {
+	results := make([]R, len(list))
+	for i, x := range list {
 		var err error
-		if records[i], err = r.record(kind, id); err != nil {
+		if results[i], err = read(x); err != nil {
 			return nil, fault(err)
 		}
 	}
-	return records, nil
+	return results, nil
 }
 
 // record reads the record with an id, nil for none. A missing record that another one names is damage.
@@ -105,14 +110,7 @@ func (r reader) user(id string) ([]byte, error) {
 	if err != nil || value != nil {
 		return value, err
 	}
-	users, err := r.index(setPath(r.account, resource.UserSet(core.UserFilter{})))
-	if err != nil {
-		return nil, err
-	}
-	if has, err := users.Contains(n); err != nil || has {
-		return nil, firstOf(err, absent(userPath(r.account, n)))
-	}
-	return nil, nil
+	return nil, r.unlisted(setPath(r.account, resource.UserSet(core.UserFilter{})), n, userPath(r.account, n))
 }
 
 // Page implements [resource.Reader].
@@ -125,26 +123,16 @@ func (r reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, i
 	if err != nil {
 		return nil, 0, fault(err)
 	}
-	records := make([][]byte, len(numbers))
-	for i, number := range numbers {
-		if records[i], err = r.existing(recordPath(kind, r.account, number)); err != nil {
-			return nil, 0, fault(err)
-		}
-	}
-	return records, f.Len(), nil
+	records, err := readAll(numbers, func(number int64) ([]byte, error) { return r.existing(recordPath(kind, r.account, number)) })
+	return records, f.Len(), err
 }
 
 // Sizes implements [resource.Reader].
 func (r reader) Sizes(sets ...string) ([]int, error) {
-	sizes := make([]int, len(sets))
-	for i, set := range sets {
+	return readAll(sets, func(set string) (int, error) {
 		f, err := r.index(setPath(r.account, set))
-		if err != nil {
-			return nil, fault(err)
-		}
-		sizes[i] = f.Len()
-	}
-	return sizes, nil
+		return f.Len(), err
+	})
 }
 
 // Holder implements [resource.Reader]. A missing resource that the record names is damage.
@@ -171,12 +159,9 @@ func (r reader) existingRecord(kind resource.Kind, id string) ([]byte, error) {
 
 // Counters implements [resource.Reader].
 func (r reader) Counters(ids []core.CounterID) ([]core.Counter, error) {
-	refs := make([]ref, len(ids))
-	for i, id := range ids {
-		var err error
-		if refs[i], err = r.refOf(id); err != nil {
-			return nil, fault(err)
-		}
+	refs, err := readAll(ids, r.refOf)
+	if err != nil {
+		return nil, err
 	}
 	states, err := r.s.peekDurable(refs)
 	return countersOf(states), err
@@ -252,10 +237,10 @@ func (r reader) changeSet(w *writes, name string, c *resource.SetChange) error {
 		return err
 	}
 	for _, m := range c.Remove {
-		err = firstOf(err, f.Remove(m.Number))
+		err = firstOf(err, f.Put(m.Number, false))
 	}
 	for _, m := range c.Add {
-		err = firstOf(err, f.Add(m.Number))
+		err = firstOf(err, f.Put(m.Number, true))
 	}
 	f.Write(func(key, record []byte) { w.put(key, record) })
 	return err

@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,21 +41,15 @@ func (s *Store) viewCounters(fn func(view) error) error {
 	return s.inView(fn)
 }
 
-// defaultMaxHistory returns the default of max_history in bytes: half of the disk. A fixed size would cut the 30 days of
-// a busy service short, even on a disk with enough space. The other half is for the database and other programs.
-func defaultMaxHistory(size uint64, err error) int64 {
-	if err != nil {
-		return math.MaxInt64
-	}
-	return int64(min(size/2, math.MaxInt64))
-}
-
-// SetMaxHistory changes [Options.MaxHistory] of an open store. 0 means half of the disk. The store removes segments
-// beyond the limit after the next checkpoint.
+// SetMaxHistory changes [Options.MaxHistory] of an open store. 0 means half of the disk: a fixed size would cut the 30 days of
+// a busy service short, even on a disk with enough space. The other half is for the database and other programs. The store
+// removes segments beyond the limit after the next checkpoint.
 func (s *Store) SetMaxHistory(bytes int64) {
 	if bytes <= 0 {
-		_, size, err := diskspace.Space(s.dir)
-		bytes = defaultMaxHistory(size, err)
+		bytes = math.MaxInt64
+		if _, size, err := diskspace.Space(s.dir); err == nil {
+			bytes = int64(size / 2)
+		}
 	}
 	s.retention.maxBytes.Store(bytes)
 }
@@ -102,9 +97,7 @@ func (s *Store) expire(now time.Time) error {
 func (s *Store) trim(now time.Time) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	excess := func() int64 { return s.historyBytes() - s.retention.maxBytes.Load() }
-	const reason = "it is larger than max_history"
-	_, err := s.removeEarly(now, reason, excess())
+	_, err := s.removeEarly(now, "it is larger than max_history", s.historyBytes()-s.retention.maxBytes.Load())
 	return err
 }
 
@@ -121,15 +114,15 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	if s.dropImage("the disk is full") {
+	if s.retention.imaged.Load() != s.retention.newestImage.Load() {
+		err := s.keepImagesLocked(1)
+		s.log.Warn("the older image of the database is removed", "dir", s.dir, "reason", "the disk is full", "error", err)
 		if n, err = free(); err != nil || n >= wanted {
 			return n, err
 		}
 	}
 	missing, err := s.removeEarly(now, "the disk is full", int64(wanted-n))
-	if err != nil && !s.alreadyLogged(err) {
-		s.log.Warn("the disk is full, and old history was not removed: the store tries again", "dir", s.dir, "error", err)
-	}
+	s.warn("the disk is full, and old history was not removed: the store tries again", err)
 	if missing > 0 {
 		s.checkpointer.request() // a checkpoint makes more segments removable
 	}
@@ -192,19 +185,17 @@ var _ core.CappedHistory = (*Store)(nil)
 // scrub. The store does not use Badger's TTL, because Badger reads the clock of the machine: a wrong clock would
 // hide records that are still needed, and a compaction would drop them.
 
-const (
-	sweepBatch = maxWrites / 2         // records read between two pauses
-	sweepPause = 10 * time.Millisecond // limits a sweep to 200,000 records a second
-)
-
-// sweep removes the records that are expired at a time. pause waits, and returns false to end the sweep.
-func (s *Store) sweep(now time.Time, pause func(time.Duration) bool) error {
+// sweep removes the records that are expired at a time. It calls pause with the size of the records that it has read.
+func (s *Store) sweep(now time.Time, pause func(bytes int) error) error {
 	remembered, oldest := s.rememberedFrom(now), core.DateOf(now.Add(-archiveTime))
 	err := s.removeIf(at(kindRequestID), pause, func(_ path, value []byte) (bool, error) {
 		position, err := decodeNumber(value)
 		return position < remembered, err
 	})
-	return firstOf(err, s.removeIf(at(kindDay), pause, func(p path, _ []byte) (bool, error) { return dateIn(p) < oldest, nil }))
+	if err != nil {
+		return err
+	}
+	return s.removeIf(at(kindDay), pause, func(p path, _ []byte) (bool, error) { return dateIn(p) < oldest, nil })
 }
 
 // rememberedFrom returns the position of the oldest event whose request id may still be remembered at a time.
@@ -218,37 +209,29 @@ func (s *Store) rememberedFrom(now time.Time) (position int64) {
 }
 
 // removeIf removes the records whose paths begin with prefix and for which expired returns true.
-func (s *Store) removeIf(prefix path, pause func(time.Duration) bool, expired func(p path, value []byte) (bool, error)) error {
-	for from := prefix; from != nil && pause(sweepPause); {
+func (s *Store) removeIf(prefix path, pause func(bytes int) error, expired func(p path, value []byte) (bool, error)) error {
+	return s.inView(func(r view) error {
 		var old []path
-		next, seen := path(nil), 0
-		err := s.inView(func(r view) error {
-			return r.eachFrom(prefix, from, func(p path, value []byte) (bool, error) {
-				if seen++; seen > sweepBatch {
-					next = append(next, p...)
-					return false, nil
-				}
-				remove, err := expired(p, value)
-				if remove {
-					old = append(old, append(path(nil), p...))
-				}
-				return true, err
-			})
-		})
-		if err == nil && len(old) > 0 {
-			err = s.removeAll(old, expired)
-		}
-		if err != nil {
+		return r.batches(prefix, func(bytes int) error {
+			err := s.removeAll(old, expired)
+			old = nil
+			return firstOf(err, pause(bytes))
+		}, func(p path, value []byte) error {
+			remove, err := expired(p, value)
+			if remove {
+				old = append(old, slices.Clone(p))
+			}
 			return err
-		}
-		from = next
-	}
-	return nil
+		})
+	})
 }
 
 // removeAll removes the records of paths, except records that are not expired: they were written again since
 // they were read.
 func (s *Store) removeAll(old []path, expired func(p path, value []byte) (bool, error)) error {
+	if len(old) == 0 {
+		return nil
+	}
 	return s.commitTxn(func(txn *badger.Txn) error {
 		for _, p := range old {
 			value, err := view{txn}.get(p)

@@ -54,7 +54,7 @@ func TestMakeSpaceWhileBadgerWaits(t *testing.T) {
 	defer unlock()
 	group.Go(func() { _, _ = s.peek([]ref{of}) })
 	waitUntil(t, "a reader waits", func() bool { return running("viewCounters", "getMemTables") })
-	group.Go(func() { _ = s.writeImage(func(int) bool { return true }) })
+	group.Go(func() { _ = s.writeImage(atOnce) })
 	waitUntil(t, "the image waits", func() bool { return running("writeImage", "getMemTables") })
 	before := len(s.events.Segments())
 	made := make(chan error)

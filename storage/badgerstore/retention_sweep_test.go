@@ -32,7 +32,7 @@ func TestSweep(t *testing.T) {
 	sweep := func() {
 		t.Helper()
 		writeCheckpoint(t, s)
-		if err := s.sweep(s.now(), func(time.Duration) bool { return true }); err != nil {
+		if err := s.sweep(s.now(), atOnce); err != nil {
 			t.Fatal(err)
 		}
 	}

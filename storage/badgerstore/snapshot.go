@@ -20,7 +20,7 @@ var (
 	ErrSnapshotOpen = errors.New("the store has an open snapshot: close that snapshot first")
 
 	errSnapshotClosed = errors.New("the snapshot is closed")
-	errSnapshotFull   = fmt.Errorf("the snapshot was closed early: %w", diskspace.ErrFull)
+	errSnapshotFull   = core.Logged(fmt.Errorf("the snapshot was closed early: %w", diskspace.ErrFull))
 	errReadOnly       = core.Unavailable(errors.New("a snapshot cannot be changed"))
 )
 

@@ -71,14 +71,10 @@ func (s *Store) Health(context.Context) error {
 	if s.healing.runs.Load() {
 		return unavailable(fmt.Sprintf("The store is rebuilding its database: %d %%", s.healing.done.Load()), errHealing)
 	}
-	failed := s.enter()
-	if failed == nil {
-		defer s.leave()
-		failed = s.failure()
+	if err := s.enterToChange(); err != nil {
+		return unavailable("The store has failed, and the log says why", err)
 	}
-	if failed != nil {
-		return unavailable("The store has failed, and the log says why", failed)
-	}
+	defer s.leave()
 	if err := s.requireSpace(); err != nil {
 		return unavailable("The disk of the store is full", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -31,15 +32,13 @@ func (r view) get(p path) (value []byte, err error) {
 // read calls fn with a record, or returns badger.ErrKeyNotFound. fn must not keep its argument. Badger also reports an unreadable block as a
 // missing key; view returns an error then.
 func (r view) read(p path, fn func(record []byte) error) error {
-	before := table.Unreadable()
-	err := table.Guard(func() error {
+	return table.Guard(func() error {
 		item, err := r.txn.Get(p)
 		if err != nil {
 			return err
 		}
 		return item.Value(fn)
 	})
-	return firstOf(table.ErrUnreadable(before), err)
 }
 
 // number returns the number at a path, 0 without a record.
@@ -56,19 +55,24 @@ func (r view) index(base path) (*rankset.Set, error) {
 	return rankset.Open(base, func(key []byte) ([]byte, error) { return r.get(key) })
 }
 
-// each calls fn with every path that begins with prefix, in ascending order, until fn returns false. fn must not keep
-// its arguments.
-func (r view) each(prefix path, fn func(p path, value []byte) (bool, error)) error {
-	return r.eachFrom(prefix, prefix, fn)
+// unlisted returns the damage of a missing record whose number is in the index with a base, nil when the record never was there.
+func (r view) unlisted(base path, number int64, p path) error {
+	f, err := r.index(base)
+	if err != nil {
+		return err
+	}
+	if has, err := f.Contains(number); err != nil || !has {
+		return err
+	}
+	return absent(p)
 }
 
-// eachFrom is each, but begins at the path from. It prefetches nothing: Badger does that in a goroutine of its own, where a panic ends the
-// process.
+// eachFrom calls fn with every path that begins with prefix, from the path from on and in ascending order, until fn returns false. fn must not
+// keep its arguments. It prefetches nothing: Badger does that in a goroutine of its own, where a panic ends the process.
 func (r view) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = prefix, false
-	before := table.Unreadable()
-	err := table.Guard(func() error {
+	return table.Guard(func() error {
 		it := r.txn.NewIterator(o)
 		defer it.Close()
 		more := true
@@ -83,7 +87,35 @@ func (r view) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, e
 		}
 		return nil
 	})
-	return firstOf(err, table.ErrUnreadable(before))
+}
+
+// The bounds of what one iterator reads in batches; see the memtables of package table.
+const (
+	iteratorRecords = 1000
+	iteratorBytes   = 1 << 20
+)
+
+// batches calls fn with every record whose path begins with prefix, in ascending order. fn must not keep its arguments. After each
+// batch, and without an open iterator, it calls pause with the size of the batch. It ends when fn or pause returns an error.
+func (r view) batches(prefix path, pause func(bytes int) error, fn func(p path, value []byte) error) error {
+	for from := prefix; ; {
+		bytes, n, next := 0, 0, path(nil)
+		err := r.eachFrom(prefix, from, func(p path, value []byte) (bool, error) {
+			if n++; n > iteratorRecords || bytes > iteratorBytes {
+				next = slices.Clone(p)
+				return false, nil
+			}
+			bytes += len(p) + len(value)
+			return true, fn(p, value)
+		})
+		if err == nil {
+			err = pause(bytes)
+		}
+		if err != nil || next == nil {
+			return err
+		}
+		from = next
+	}
 }
 
 // read runs fn on a view with all answered transactions. It returns errors of the database as [core.ErrUnavailable], and errors

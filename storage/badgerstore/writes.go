@@ -133,22 +133,21 @@ func (w *writes) encode() []byte {
 func decodeWrites(record []byte) (*writes, error) {
 	w := newWrites()
 	for r := newDecoder(record); !r.Ended(); {
-		op, p, ok := r.Uvarint(), path(r.Text()), false
+		op, p, ok := r.Uvarint(), path(r.Text()), true
 		switch op {
 		case opSet:
 			value := r.Take(r.Uvarint())
 			w.put(p, append(make([]byte, 0, len(value)), value...))
-			ok = !r.Failed()
 		case opDelete:
 			w.put(p, nil)
-			ok = !r.Failed()
 		case opDrop:
 			var of ref
-			if of, ok = pageOf(p); ok {
-				w.drop(of)
-			}
+			of, ok = pageOf(p)
+			w.drop(of)
+		default:
+			ok = false
 		}
-		if !ok {
+		if !ok || r.Failed() {
 			return nil, errEvent
 		}
 	}

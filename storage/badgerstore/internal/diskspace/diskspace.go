@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync/atomic"
 	"syscall"
 
@@ -26,20 +25,7 @@ const MinSize = 32 << 20
 var DefaultSize int64 = 256 << 20
 
 // ErrFull means that less than min_free, or half of it, is free on the disk.
-var ErrFull = core.Logged(errors.New("the disk is full"))
-
-// FullError says that the disk is too full for one thing.
-type FullError struct {
-	free, need uint64 // bytes
-	thing      string
-}
-
-func (e *FullError) Error() string {
-	return fmt.Sprintf("%v: %d MiB are free, and %s needs %d MiB: make room", ErrFull, e.free>>20, e.thing, (e.need+1<<20-1)>>20)
-}
-
-// Is reports whether target is [ErrFull].
-func (e *FullError) Is(target error) bool { return target == ErrFull }
+var ErrFull = errors.New("the disk is full")
 
 // NoRoom reports whether err means that the disk, or the disk quota of the user, is full.
 func NoRoom(err error) bool {
@@ -73,11 +59,8 @@ func None(dir string) *Watch { return &Watch{Space: Space, dir: dir} }
 // SetMinFree changes min_free, in bytes; 0 means the default.
 func (w *Watch) SetMinFree(bytes int64) {
 	if bytes <= 0 {
-		_, size, err := w.Space(w.dir)
-		if err != nil {
-			size = 0
-		}
-		bytes = max(MinSize, min(DefaultSize, int64(min(size/8, math.MaxInt64))))
+		_, size, _ := w.Space(w.dir) // 0 after an error
+		bytes = max(MinSize, min(DefaultSize, int64(size/8)))
 	}
 	w.minFree.Store(bytes)
 	w.Check()
@@ -124,11 +107,11 @@ func (w *Watch) Ready() error {
 	return nil
 }
 
-// Need returns a [FullError] when fewer bytes than a thing needs are free.
+// Need returns [ErrFull] with advice when fewer bytes than a thing needs are free.
 func (w *Watch) Need(bytes uint64, thing string) error {
 	free, _, err := w.Space(w.dir)
 	if err == nil && free < bytes {
-		err = &FullError{free, bytes, thing}
+		err = fmt.Errorf("%w: %d MiB are free, and %s needs %d MiB: make room", ErrFull, free>>20, thing, (bytes+1<<20-1)>>20)
 	}
 	return err
 }

@@ -1,17 +1,45 @@
+// Package rankset keeps ordered sets of numbers in a key-value store. The size of a set, and a page of its
+// members at any offset, take at most five look-ups, however large the set is.
+//
+// A set has one of two forms. A small set, of up to 64 numbers, is one record. A large set is a tree of three levels:
+//
+//	root   the number of members below each mid
+//	 │
+//	 ├─ mid    covers 131,072 consecutive numbers: the number of members in each leaf
+//	 │   │
+//	 │   ├─ leaf    covers 1,024 consecutive numbers: a bit for each
+//	 │   └─ …
+//	 └─ …
+//
+// Adding or removing a number writes three records of at most some hundred bytes. Records are read by key,
+// never by iterator: the root is rewritten with each change, and an iterator of Badger steps over all
+// versions that are still in memory.
+//
+//	record  key after the base of the set    value
+//	root    0                                0 and the members, or 1 and the children
+//	mid     1, number >> 17                  the children
+//	leaf    2, number >> 10                  a bit for each number, the lowest bit first, without zero bytes at the end
+//
+// Members and children are in ascending order, each as its uvarint difference from the previous one. The total of a child, a
+// uvarint, follows its position. Positions in keys have 8 bytes, big endian.
 package rankset
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
+
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 const (
-	nodeRoot = 0
-	nodeMid  = 1
-	nodeLeaf = 2
+	root = 0 // the levels of a tree
+	mid  = 1
+	leaf = 2
 
 	formSmall = 0
 	formTree  = 1
@@ -30,267 +58,217 @@ var ErrDamaged = errors.New("an index is damaged")
 type Set struct {
 	base  []byte
 	read  func(key []byte) ([]byte, error)
-	small []int64 // the members when root is nil
-	root  branch
-	mids  map[int64]branch
-	leafs map[int64]*leaf
+	small bool // the record of the root has the members; all nodes are in memory
+	root  node
+}
 
-	changed bool
-	dirty   map[int64]bool // positions of changed leafs; their mids have changed too
+// node is a node of a tree. A node without members has no record.
+type node struct {
+	position int64 // the number of the first member that the node can have, without the bits within the node
+	total    int   // members
+	*content       // nil until the node is read
+}
+
+type content struct {
+	changed  bool
+	children []node                  // of a root or a mid, by ascending position
+	members  [1 << leafBits / 8]byte // of a leaf: a bit for each number
 }
 
 // Open returns the set whose keys begin with base. A set without records is empty. read returns the
 // record of a key, nil when there is none. Open and all methods return errors of read, and ErrDamaged.
 func Open(base []byte, read func(key []byte) ([]byte, error)) (*Set, error) {
-	s := &Set{base: base, read: read}
-	raw, err := read(s.key(nodeRoot, 0))
+	s := &Set{base: base, read: read, small: true, root: node{content: new(content)}}
+	raw, err := read(s.key(root, 0))
 	if err != nil || len(raw) == 0 {
 		return s, err
 	}
-	switch raw[0] {
-	case formSmall:
-		s.small, err = decodeNumbers(raw[1:])
-	case formTree:
-		s.grow()
-		s.root, err = decodeBranch(raw[1:])
+	r := record.NewReader(raw[1:])
+	switch s.small = raw[0] == formSmall; {
+	case s.small:
+		for n := int64(0); !r.Ended(); {
+			n += int64(r.Uvarint())
+			_ = s.Put(n, true)
+		}
+		s.root.changed = false
+	case raw[0] == formTree:
+		s.root.total = s.root.decode(r)
 	default:
-		err = ErrDamaged
+		r.Fail()
 	}
-	return s, s.named(err)
+	if r.Failed() {
+		return s, s.damaged()
+	}
+	return s, nil
 }
-
-// IsRoot reports whether a key is the key of a root. suffix is the key without the base of the set.
-func IsRoot(suffix []byte) bool { return len(suffix) == 1 && suffix[0] == nodeRoot }
 
 // key returns the key of a node. The root has no position.
 func (s *Set) key(level byte, position int64) []byte {
 	key := append(slices.Clone(s.base), level)
-	if level == nodeRoot {
+	if level == root {
 		return key
 	}
 	return binary.BigEndian.AppendUint64(key, uint64(position))
 }
 
-// named adds the base of the set to an error. A nil error stays nil.
-func (s *Set) named(err error) error {
-	if err != nil {
-		return fmt.Errorf("index %q: %w", s.base, err)
-	}
-	return nil
-}
-
-// grow turns the set into an empty tree.
-func (s *Set) grow() {
-	s.root, s.small = branch{}, nil
-	s.mids, s.leafs, s.dirty = map[int64]branch{}, map[int64]*leaf{}, map[int64]bool{}
-}
+func (s *Set) damaged() error { return fmt.Errorf("index %q: %w", s.base, ErrDamaged) }
 
 // Len returns the number of members.
-func (s *Set) Len() int {
-	if s.root == nil {
-		return len(s.small)
-	}
-	return s.root.total()
-}
+func (s *Set) Len() int { return s.root.total }
 
 // Contains reports whether n is a member.
 func (s *Set) Contains(n int64) (bool, error) {
-	if s.root == nil {
-		_, has := slices.BinarySearch(s.small, n)
-		return has, nil
-	}
-	l, err := s.leaf(n >> leafBits)
-	return err == nil && l.has(n), err
+	path, err := s.find(n)
+	return err == nil && path[leaf].has(n), err
 }
 
-// Add makes n a member of the set, if it is not a member yet.
-func (s *Set) Add(n int64) error {
-	if s.root != nil {
-		return s.put(n, true)
-	}
-	i, has := slices.BinarySearch(s.small, n)
-	if has {
-		return nil
-	}
-	s.changed = true
-	s.small = slices.Insert(s.small, i, n)
-	if len(s.small) <= smallMax {
-		return nil
-	}
-	numbers := s.small
-	s.grow()
-	for _, n := range numbers {
-		if err := s.put(n, true); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Remove removes n from the set, if it is a member.
-func (s *Set) Remove(n int64) error {
-	if s.root != nil {
-		return s.put(n, false)
-	}
-	if i, has := slices.BinarySearch(s.small, n); has {
-		s.changed = true
-		s.small = slices.Delete(s.small, i, i+1)
-	}
-	return nil
-}
-
-// put adds n to the tree, or removes n when member is false.
-func (s *Set) put(n int64, member bool) error {
-	l, err := s.leaf(n >> leafBits)
-	if err != nil {
+// Put makes n a member of the set, or removes n when member is false.
+func (s *Set) Put(n int64, member bool) error {
+	path, err := s.find(n)
+	if err != nil || path[leaf].has(n) == member {
 		return err
 	}
-	m, err := s.mid(n >> midBits)
-	if err != nil {
-		return err
-	}
-	if !l.set(n, member) {
-		return nil
-	}
+	path[leaf].members[byteOf(n)] ^= 1 << (n & 7)
 	by := 1
 	if !member {
 		by = -1
 	}
-	s.mids[n>>midBits] = m.adjust(n>>leafBits, by)
-	s.root = s.root.adjust(n>>midBits, by)
-	s.dirty[n>>leafBits], s.changed = true, true
+	for _, x := range path {
+		x.total += by
+		x.changed = true
+	}
 	return nil
 }
 
-// mid returns the mid at a position, an empty mid when none is stored.
-func (s *Set) mid(position int64) (branch, error) {
-	if m, ok := s.mids[position]; ok || !s.root.has(position) {
-		return m, nil
+// has reports whether n, which the leaf covers, is a member.
+func (c *content) has(n int64) bool { return c.members[byteOf(n)]&(1<<(n&7)) != 0 }
+
+// byteOf returns the byte of a leaf that has the bit of n.
+func byteOf(n int64) int64 { return n >> 3 & (1<<leafBits/8 - 1) }
+
+// find returns the root, the mid and the leaf that cover n, with their contents.
+func (s *Set) find(n int64) (path [3]*node, err error) {
+	path[root] = &s.root
+	if path[mid], err = s.child(path[root], mid, n>>midBits); err == nil {
+		path[leaf], err = s.child(path[mid], leaf, n>>leafBits)
 	}
-	raw, err := s.read(s.key(nodeMid, position))
-	if err != nil {
-		return nil, err
-	}
-	m, err := decodeBranch(raw)
-	if err != nil || m.total() != s.root.of(position) {
-		return nil, s.named(ErrDamaged)
-	}
-	s.mids[position] = m
-	return m, nil
+	return path, err
 }
 
-// leaf returns the leaf at a position, an empty leaf when none is stored.
-func (s *Set) leaf(position int64) (*leaf, error) {
-	if l, ok := s.leafs[position]; ok {
-		return l, nil
+// child returns the child of x at a position, with its content. A missing child is added without members.
+func (s *Set) child(x *node, level byte, position int64) (*node, error) {
+	i, found := slices.BinarySearchFunc(x.children, position, func(c node, p int64) int {
+		return cmp.Compare(c.position, p)
+	})
+	if !found {
+		x.children = slices.Insert(x.children, i, node{position: position, content: new(content)})
 	}
-	m, err := s.mid(position >> (midBits - leafBits))
+	return &x.children[i], s.load(&x.children[i], level)
+}
+
+// load reads the content of a node, unless it is in memory.
+func (s *Set) load(x *node, level byte) error {
+	if x.content != nil {
+		return nil
+	}
+	raw, err := s.read(s.key(level, x.position))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l := &leaf{}
-	if m.has(position) {
-		raw, err := s.read(s.key(nodeLeaf, position))
-		if err != nil {
-			return nil, err
-		}
-		if err := l.decode(raw); err != nil || l.total() != m.of(position) {
-			return nil, s.named(ErrDamaged)
+	c, r, total := new(content), record.NewReader(raw), 0
+	if level == mid {
+		total = c.decode(r)
+	} else {
+		for _, part := range c.members[:copy(c.members[:], raw)] {
+			total += bits.OnesCount8(part)
 		}
 	}
-	s.leafs[position] = l
-	return l, nil
+	if r.Failed() || total != x.total || len(raw) > len(c.members) && level == leaf {
+		return s.damaged()
+	}
+	x.content = c
+	return nil
+}
+
+// decode reads the children of a node, and returns how many members they have.
+func (c *content) decode(r *record.Reader) (total int) {
+	for position := int64(0); !r.Ended(); {
+		position += int64(r.Uvarint())
+		n := int(r.Uvarint())
+		c.children = append(c.children, node{position: position, total: n})
+		total += n
+	}
+	return total
 }
 
 // Page returns at most size members in ascending order, after skipping offset members.
-func (s *Set) Page(offset, size int) ([]int64, error) {
-	if offset >= s.Len() {
-		return nil, nil
-	}
-	if s.root == nil {
-		return slices.Clone(s.small[offset:][:min(size, len(s.small)-offset)]), nil
-	}
-	size = min(size, s.Len()-offset)
-	return s.page(s.root, true, make([]int64, 0, size), offset, size)
+func (s *Set) Page(offset, size int) (numbers []int64, err error) {
+	numbers, _, err = s.page(&s.root, root, nil, offset, size)
+	return numbers, err
 }
 
-// page appends members below a branch, which is the root or a mid, to numbers, after skipping offset members, until
-// numbers has size members.
-func (s *Set) page(b branch, isRoot bool, numbers []int64, offset, size int) ([]int64, error) {
-	for _, c := range b {
-		if offset >= c.total {
-			offset -= c.total
-			continue
-		}
-		if isRoot {
-			m, err := s.mid(c.position)
-			if err == nil {
-				numbers, err = s.page(m, false, numbers, offset, size)
-			}
-			if err != nil {
-				return nil, err
-			}
-		} else {
-			l, err := s.leaf(c.position)
-			if err != nil {
-				return nil, err
-			}
-			numbers = l.page(c.position<<leafBits, numbers, offset, size)
-		}
-		if len(numbers) == size {
-			break
-		}
-		offset = 0
+// page appends members below a node to numbers, after skipping offset members, until numbers has size members. It returns how many
+// members are left to skip.
+func (s *Set) page(x *node, level byte, numbers []int64, offset, size int) ([]int64, int, error) {
+	if offset >= x.total {
+		return numbers, offset - x.total, nil
 	}
-	return numbers, nil
+	err := s.load(x, level)
+	for i := 0; err == nil && i < len(x.children) && len(numbers) < size; i++ {
+		numbers, offset, err = s.page(&x.children[i], level+1, numbers, offset, size)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := int64(0); level == leaf && i < 1<<leafBits && len(numbers) < size; i++ {
+		if n := x.position<<leafBits | i; x.has(n) {
+			if offset--; offset < 0 {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	return numbers, max(0, offset), nil
 }
 
 // Write calls put with each changed record. A nil record means that the key is to be deleted.
 func (s *Set) Write(put func(key, record []byte)) {
-	if !s.changed {
+	if !s.root.changed {
 		return
 	}
-	mids := map[int64]bool{}
-	for position := range s.dirty {
-		put(s.key(nodeLeaf, position), s.leafs[position].encode())
-		mids[position>>(midBits-leafBits)] = true
+	if s.small = s.small && s.root.total <= smallMax; !s.small {
+		s.write(&s.root, root, put)
+		return
 	}
-	for position := range mids {
-		put(s.key(nodeMid, position), s.mids[position].encode(nil))
-	}
-	put(s.key(nodeRoot, 0), s.encode())
-}
-
-// encode returns the record of the root.
-func (s *Set) encode() []byte {
-	switch {
-	case s.Len() == 0:
-		return nil
-	case s.root != nil:
-		return s.root.encode([]byte{formTree})
-	}
-	return encodeNumbers([]byte{formSmall}, s.small)
-}
-
-// encodeNumbers appends ascending numbers to b, each as its difference from the previous number.
-func encodeNumbers(b []byte, numbers []int64) []byte {
-	var before int64
+	record, before := []byte{formSmall}, int64(0)
+	numbers, _ := s.Page(0, smallMax)
 	for _, n := range numbers {
-		b, before = binary.AppendUvarint(b, uint64(n-before)), n
+		record, before = binary.AppendUvarint(record, uint64(n-before)), n
 	}
-	return b
+	if len(numbers) == 0 {
+		record = nil
+	}
+	put(s.key(root, 0), record)
 }
 
-func decodeNumbers(b []byte) ([]int64, error) {
-	var numbers []int64
-	var before int64
-	for r := bytes.NewReader(b); r.Len() > 0; {
-		d, err := binary.ReadUvarint(r)
-		if err != nil {
-			return nil, ErrDamaged
-		}
-		before += int64(d)
-		numbers = append(numbers, before)
+// write calls put with each changed record of a tree.
+func (s *Set) write(x *node, level byte, put func(key, record []byte)) {
+	var record []byte
+	if level == leaf {
+		record = append(record, bytes.TrimRight(x.members[:], "\x00")...)
 	}
-	return numbers, nil
+	before := int64(0)
+	for i := range x.children {
+		c := &x.children[i]
+		if c.content != nil && c.changed {
+			s.write(c, level+1, put)
+		}
+		if c.total > 0 {
+			record = binary.AppendUvarint(binary.AppendUvarint(record, uint64(c.position-before)), uint64(c.total))
+			before = c.position
+		}
+	}
+	if level == root && len(record) > 0 {
+		record = slices.Insert(record, 0, formTree)
+	}
+	put(s.key(level, x.position), record)
 }

@@ -51,16 +51,16 @@ func TestSet(t *testing.T) {
 					if i, has := slices.BinarySearch(want, n); !has {
 						want = slices.Insert(want, i, n)
 					}
-					if err := f.Add(n); err != nil {
-						t.Fatalf("Add(%d): %v", n, err)
+					if err := f.Put(n, true); err != nil {
+						t.Fatalf("Put(%d, true): %v", n, err)
 					}
 				}
 			},
 			"remove": func(t *rapid.T) {
 				for _, n := range rapid.SliceOfN(numbers(), 1, 60).Draw(t, "numbers") {
 					want = without(want, n)
-					if err := f.Remove(n); err != nil {
-						t.Fatalf("Remove(%d): %v", n, err)
+					if err := f.Put(n, false); err != nil {
+						t.Fatalf("Put(%d, false): %v", n, err)
 					}
 				}
 			},
@@ -68,8 +68,8 @@ func TestSet(t *testing.T) {
 				for range rapid.IntRange(0, len(want)).Draw(t, "how many") {
 					n := want[rapid.IntRange(0, len(want)-1).Draw(t, "which")]
 					want = without(want, n)
-					if err := f.Remove(n); err != nil {
-						t.Fatalf("Remove(%d): %v", n, err)
+					if err := f.Put(n, false); err != nil {
+						t.Fatalf("Put(%d, false): %v", n, err)
 					}
 				}
 			},
@@ -80,7 +80,7 @@ func TestSet(t *testing.T) {
 			"": func(t *rapid.T) { checkSet(t, f, want) },
 		})
 		for _, n := range want {
-			_ = f.Remove(n)
+			_ = f.Put(n, false)
 		}
 		f.Write(stored.put)
 		if len(stored) > 0 {
@@ -117,12 +117,12 @@ func TestSetFewLookUps(t *testing.T) {
 	stored := records{}
 	f := stored.open(t)
 	for n := int64(1); n <= million; n++ {
-		if err := f.Add(n); err != nil {
-			t.Fatalf("Add(%d): %v", n, err)
+		if err := f.Put(n, true); err != nil {
+			t.Fatalf("Put(%d, true): %v", n, err)
 		}
 	}
 	f.Write(stored.put)
-	for _, offset := range []int{0, 1000, million / 2, million - 10} {
+	for _, offset := range []int{0, 1000, 1<<midBits - 5, million / 2, million - 10} {
 		lookUps := 0
 		f, err := Open([]byte("base"), func(key []byte) ([]byte, error) {
 			lookUps++
@@ -146,7 +146,7 @@ func TestSetDamaged(t *testing.T) {
 	stored := records{}
 	f := stored.open(t)
 	for n := int64(1); n <= 3000; n++ {
-		_ = f.Add(n)
+		_ = f.Put(n, true)
 	}
 	f.Write(stored.put)
 	for name, record := range stored {

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"runtime/debug"
 	"sync/atomic"
 
@@ -40,16 +41,18 @@ func ErrUnreadable(before uint64) error {
 	return damage("*"+Suffix, "a block cannot be read")
 }
 
-// Guard runs a read of the database. Badger panics at a table that was changed or cut off while it was open, and a page of a mapped file that is
-// gone is a fault of the memory: Guard returns damage, and [Unreadable] grows.
+// Guard runs a read of the database, and returns damage when the read meets an unreadable block. Badger panics at a table that was
+// changed or cut off while it was open, and a page of a mapped file that is gone is a fault of the memory: Guard returns damage,
+// and [Unreadable] grows.
 func Guard(read func() error) (err error) {
-	before := debug.SetPanicOnFault(true)
+	before, faults := Unreadable(), debug.SetPanicOnFault(true)
 	defer func() {
-		debug.SetPanicOnFault(before)
+		debug.SetPanicOnFault(faults)
 		if p := recover(); p != nil {
 			unreadable.Add(1)
 			err = damage("*"+Suffix, "a read has failed: %v", p)
 		}
 	}()
-	return read()
+	err = read()
+	return cmp.Or(ErrUnreadable(before), err)
 }

@@ -2,10 +2,8 @@ package table
 
 import (
 	"encoding/binary"
-	"io"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/pb"
@@ -17,60 +15,33 @@ const manifestMagic = 8
 
 // When a compaction cannot create a table (no inode, no file descriptor, no mapping, EIO), Badger 4.9.6 drops the
 // error and deletes the merged tables: all entries of the missing table are lost. But it logs each table that it has built, and the
-// end of each compaction, and the manifest lists each table that was created. [compactions] compares the two numbers.
+// end of each compaction, and the manifest lists each table that was created. lost compares the two numbers.
 // TestCompactionWithoutTable fails when another version of Badger works differently.
-type compactions struct {
-	mu    sync.Mutex
-	built map[any]int // tables built by running compactions, by the number of the compactor
-	ended int         // tables built by ended compactions
 
-	// Of the caller of lost.
-	created int         // tables that the manifest has from compactions
-	read    int64       // bytes of the manifest that were read
-	file    os.FileInfo // of the manifest
-}
-
-// tableBuilt counts a table of a running compaction.
-func (c *compactions) tableBuilt(compactor any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.built[compactor]++
-}
-
-// compacted ends a compaction. A failed one has not changed the manifest.
-func (c *compactions) compacted(compactor any, failed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !failed {
-		c.ended += c.built[compactor]
+// lost updates INVENTORY after a change of the manifest, and returns damage when a compaction has lost a table. The caller holds mu.
+func (db *DB) lost() error {
+	ended, _ := db.log().built() // first: a compaction changes the manifest before it ends
+	info, err := os.Stat(filepath.Join(db.o.Dir, badger.ManifestFilename))
+	if err == nil && info.Size() != db.kept.Length {
+		err = db.update()
 	}
-	delete(c.built, compactor)
+	if err == nil && db.created < ended {
+		err = damage("*"+Suffix, "compactions have built %d tables and created %d: look for a lack of inodes or file descriptors, and for I/O errors", ended, db.created)
+	}
+	return err
 }
 
-// lost returns damage when a compaction has lost a table. A compaction changes the manifest before it ends.
-func (c *compactions) lost(dir string) error {
-	c.mu.Lock()
-	ended := c.ended
-	c.mu.Unlock()
-	file, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+// update counts the tables that compactions have created since the last update, and updates the inventory. The caller holds mu.
+func (db *DB) update() error {
+	manifest, err := readManifest(db.o.Dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return err
+	if db.kept.matches(manifest) != nil || db.read > len(manifest) { // Badger has rewritten it as one change set
+		ended, running := db.log().built()
+		db.created, db.read = ended+running, len(manifest)
 	}
-	if c.file != nil && !os.SameFile(c.file, info) { // Badger has rewritten it as one change set
-		c.file, c.created, c.read = info, ended, info.Size()
-		return nil
-	}
-	c.file = info
-	b := make([]byte, max(0, info.Size()-c.read))
-	if _, err := io.ReadFull(io.NewSectionReader(file, c.read, int64(len(b))), b); err != nil {
-		return err
-	}
-	for len(b) >= 8 && int64(len(b)) >= 8+int64(binary.BigEndian.Uint32(b)) {
+	for b := manifest[db.read:]; len(b) >= 8 && len(b) >= 8+int(binary.BigEndian.Uint32(b)); b = manifest[db.read:] {
 		length := 8 + int(binary.BigEndian.Uint32(b))
 		var set pb.ManifestChangeSet
 		if err := proto.Unmarshal(b[8:length], &set); err != nil {
@@ -83,13 +54,9 @@ func (c *compactions) lost(dir string) error {
 			}
 		}
 		if created < len(set.Changes) { // otherwise a memtable was flushed
-			c.created += created
+			db.created += created
 		}
-		c.read += int64(length)
-		b = b[length:]
+		db.read += length
 	}
-	if c.created < ended {
-		return damage("*"+Suffix, "compactions have built %d tables and created %d: look for a lack of inodes or file descriptors, and for I/O errors", ended, c.created)
-	}
-	return nil
+	return db.kept.describe(manifest, db.o.Dir)
 }

@@ -2,6 +2,7 @@ package table
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,46 +59,40 @@ func Images(dir string) (positions []int64, err error) {
 
 // WriteImage writes the image of a position, verifies it, and then gives it its name. After all records it calls sync,
 // which syncs the event log up to every record of the image, and returns the state.
-func WriteImage(dir string, position int64, records Records, sync func() (State, error)) (err error) {
+func WriteImage(dir string, position int64, records Records, sync func() (State, error)) error {
 	draft := filepath.Join(dir, imageDraft)
-	file, err := os.OpenFile(draft, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	err := writeImage(draft, records, sync)
+	if err == nil {
+		_, err = verifyImage(draft)
+	}
+	if err != nil {
+		return cmp.Or(err, RemoveDraft(dir))
+	}
+	return errors.Join(os.Rename(draft, ImagePath(dir, position)), syncPath(dir))
+}
+
+func writeImage(path string, records Records, sync func() (State, error)) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(draft))
-		}
-	}()
 	sum := crc32.New(castagnoli)
 	out := io.MultiWriter(file, sum)
 	packed := s2.NewWriter(out, s2.WriterConcurrency(1))
+	var b []byte
 	err = records(func(key, value []byte) error {
-		head := binary.AppendUvarint(nil, uint64(len(key)))
-		_, err := packed.Write(binary.AppendUvarint(append(head, key...), uint64(len(value))))
-		if err == nil {
-			_, err = packed.Write(value)
-		}
+		b = append(binary.AppendUvarint(b[:0], uint64(len(key))), key...)
+		b = append(binary.AppendUvarint(b, uint64(len(value))), value...)
+		_, err := packed.Write(b)
 		return err
 	})
-	err = errors.Join(err, packed.Close())
+	err = cmp.Or(err, packed.Close())
 	var state State
 	if err == nil {
 		state, err = sync()
 	}
-	if err == nil {
-		_, err = out.Write(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(state.Log)), uint64(state.Time)))
-	}
-	if err == nil {
-		err = binary.Write(file, binary.LittleEndian, sum.Sum32())
-	}
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		_, err = verifyImage(draft)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(draft, ImagePath(dir, position)), syncPath(dir))
+	return cmp.Or(err, binary.Write(out, binary.LittleEndian, []int64{state.Log, state.Time}),
+		binary.Write(file, binary.LittleEndian, sum.Sum32()), file.Sync(), file.Close())
 }
 
 // RemoveImages removes the images whose positions match.
@@ -112,12 +107,7 @@ func RemoveImages(dir string, match func(position int64) bool) error {
 }
 
 // RemoveDraft removes the draft of an image that a killed process has left.
-func RemoveDraft(dir string) error {
-	if err := os.Remove(filepath.Join(dir, imageDraft)); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func RemoveDraft(dir string) error { return os.RemoveAll(filepath.Join(dir, imageDraft)) }
 
 // ReadImage verifies an image, and returns its state and its records.
 func ReadImage(dir string, position int64) (State, Records, error) {
@@ -127,47 +117,49 @@ func ReadImage(dir string, position int64) (State, Records, error) {
 	return state, func(fn func(key, value []byte) error) error { return readImage(path, fn) }, err
 }
 
+// openImage opens an image, and returns the size of the file.
+func openImage(path string) (file *os.File, size int64, err error) {
+	if file, err = os.Open(path); err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}
+
 // verifyImage verifies the checksum of an image, and returns its state without the position.
 func verifyImage(path string) (State, error) {
-	file, err := os.Open(path)
+	file, size, err := openImage(path)
 	if err != nil {
 		return State{}, err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return State{}, err
-	}
-	sum := crc32.New(castagnoli)
-	size := info.Size() - 4
-	b := make([]byte, imageTrailer)
-	if size < imageTrailer-4 {
+	if size < imageTrailer {
 		return State{}, damage(filepath.Base(path), "it is cut off")
 	}
-	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, size)); err != nil {
-		return State{}, err
+	sum := crc32.New(castagnoli)
+	var trailer struct {
+		Log, Time int64
+		Sum       uint32
 	}
-	if _, err := file.ReadAt(b, size+4-imageTrailer); err != nil {
-		return State{}, err
+	_, err = io.Copy(sum, io.NewSectionReader(file, 0, size-4))
+	err = cmp.Or(err, binary.Read(io.NewSectionReader(file, size-imageTrailer, imageTrailer), binary.LittleEndian, &trailer))
+	if err == nil && trailer.Sum != sum.Sum32() {
+		err = damage(filepath.Base(path), "its checksum is wrong")
 	}
-	if binary.LittleEndian.Uint32(b[16:]) != sum.Sum32() {
-		return State{}, damage(filepath.Base(path), "its checksum is wrong")
-	}
-	return State{Log: int64(binary.LittleEndian.Uint64(b)), Time: int64(binary.LittleEndian.Uint64(b[8:]))}, nil
+	return State{Log: trailer.Log, Time: trailer.Time}, err
 }
 
 // readImage calls fn with the records of a verified image.
 func readImage(path string, fn func(key, value []byte) error) error {
-	file, err := os.Open(path)
+	file, size, err := openImage(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	in := bufio.NewReaderSize(s2.NewReader(io.NewSectionReader(file, 0, info.Size()-imageTrailer)), 64<<10)
+	in := bufio.NewReaderSize(s2.NewReader(io.NewSectionReader(file, 0, size-imageTrailer)), 64<<10)
 	var record [2][]byte // key and value
 	for {
 		for i := range record {
@@ -194,11 +186,16 @@ const createBuffer = 1 << 20
 
 // Create creates a closed database with records in an empty directory.
 func Create(dir string, state State, records Records) error {
-	if err := create(badgerOptions(dir, slog.New(slog.DiscardHandler)), records); err != nil {
+	o := Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
+	if err := create(o.badger(), records); err != nil {
+		return err
+	}
+	manifest, err := readManifest(dir)
+	if err != nil {
 		return err
 	}
 	inv := inventory{State: state, Closed: true}
-	return inv.update(dir)
+	return inv.describe(manifest, dir)
 }
 
 func create(o badger.Options, records Records) (err error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -44,31 +43,27 @@ type State struct {
 	Time     int64 `json:"time"`     // of the clock of the store, Unix seconds; 0 when unknown
 }
 
-// readInventory reads the inventory of a directory. It returns nil without an inventory: the database is new, the
+// readInventory reads the inventory of a directory. It returns an empty one when there is none: the database is new, the
 // inventory is lost, or another program has written the database.
-func readInventory(dir string) (*inventory, error) {
+func readInventory(dir string) (inv inventory, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, InventoryName))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
+		return inv, nil
 	}
 	head, body, _ := bytes.Cut(b, []byte("\n"))
-	inv := new(inventory)
-	if string(head) != inventoryHead(body) || json.Unmarshal(body, inv) != nil {
-		return nil, damage(InventoryName, "its checksum is wrong")
+	if err == nil && (string(head) != inventoryHead(body) || json.Unmarshal(body, &inv) != nil) {
+		return inventory{}, damage(InventoryName, "its checksum is wrong")
 	}
-	return inv, nil
+	return inv, err
 }
+
+// isThere reports whether the directory has an inventory.
+func (inv *inventory) isThere() bool { return inv.Length > 0 }
 
 // ReadState returns the state of the last [DB.StoreState] of a database that is not open, and whether the database was
 // closed. It returns the zero State without an inventory.
 func ReadState(dir string) (s State, closed bool, err error) {
 	inv, err := readInventory(dir)
-	if inv == nil {
-		return State{}, false, err
-	}
 	return inv.State, inv.Closed && inv.Damaged == nil, err
 }
 
@@ -95,7 +90,7 @@ func tablesIn(dir string) ([]uint64, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	m, whole, err := badger.ReplayManifestFile(file, 0, badgerOptions(dir, slog.New(slog.DiscardHandler)))
+	m, whole, err := badger.ReplayManifestFile(file, 0, badger.DefaultOptions(dir).WithLogger(nil))
 	if err != nil {
 		return nil, damage(badger.ManifestFilename, "%v", err)
 	}
@@ -119,12 +114,8 @@ func (inv *inventory) matches(manifest []byte) error {
 	}
 }
 
-// update describes the files in a directory, and writes the inventory.
-func (inv *inventory) update(dir string) error {
-	manifest, err := readManifest(dir)
-	if err != nil {
-		return err
-	}
+// describe describes a manifest, and writes the inventory.
+func (inv *inventory) describe(manifest []byte, dir string) error {
 	inv.Length, inv.Checksum = int64(len(manifest)), crc32.Checksum(manifest, castagnoli)
 	return inv.write(dir)
 }
@@ -144,13 +135,10 @@ func (inv *inventory) write(dir string) error {
 		return err
 	}
 	_, err = fmt.Fprintf(file, "%s\n%s", inventoryHead(body), body)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Rename(file.Name(), name)
 	}
-	if err := os.Rename(file.Name(), name); err != nil {
-		return err
-	}
-	return syncPath(dir)
+	return errors.Join(err, syncPath(dir))
 }
 
 // syncPath syncs a file or a directory.

@@ -17,14 +17,25 @@ const (
 // badgerLog passes warnings and errors of Badger to a logger, and drops other lines.
 type badgerLog struct {
 	to *slog.Logger
-	compactions
 
-	saying sync.Mutex
-	said   map[string]time.Time // when a line was logged last, by its format
+	mu      sync.Mutex           // guards the fields below
+	said    map[string]time.Time // when a line was logged last, by its format
+	running map[any]int          // tables built by running compactions, by the number of the compactor
+	ended   int                  // tables built by ended compactions
 }
 
 func newLog(to *slog.Logger) *badgerLog {
-	return &badgerLog{to: to, compactions: compactions{built: map[any]int{}, read: manifestMagic}, said: map[string]time.Time{}}
+	return &badgerLog{to: to, said: map[string]time.Time{}, running: map[any]int{}}
+}
+
+// built returns how many tables ended and running compactions have built.
+func (l *badgerLog) built() (ended, running int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.running {
+		running += n
+	}
+	return l.ended, running
 }
 
 // Errorf implements badger.Logger. It drops the line "Received err": badger.Open returns the same error.
@@ -34,11 +45,14 @@ func (l *badgerLog) Errorf(format string, args ...any) {
 	}
 }
 
-// Warningf implements badger.Logger. After a failed compaction it pauses the goroutine that will try again.
+// Warningf implements badger.Logger. After a failed compaction, which has not changed the manifest, it pauses the goroutine that
+// will try again.
 func (l *badgerLog) Warningf(format string, args ...any) {
 	failed := strings.HasPrefix(format, "[Compactor: %d] LOG Compact FAILED")
 	if failed {
-		l.compacted(args[0], true)
+		l.mu.Lock()
+		delete(l.running, args[0])
+		l.mu.Unlock()
 		args[2] = "" // all tables of the compaction
 	}
 	if !strings.HasPrefix(format, "While running doCompact:") { // the same error a second time
@@ -51,8 +65,8 @@ func (l *badgerLog) Warningf(format string, args ...any) {
 
 // say logs a line without line breaks, unless the same line was logged less than sayAgain ago.
 func (l *badgerLog) say(level slog.Level, format string, args []any) {
-	l.saying.Lock()
-	defer l.saying.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if time.Since(l.said[format]) < sayAgain {
 		return
 	}
@@ -65,12 +79,15 @@ func (*badgerLog) Infof(string, ...any) {}
 
 // Debugf implements badger.Logger. Its lines tell when a compaction has built a table, and when it has ended.
 func (l *badgerLog) Debugf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case strings.HasPrefix(format, "[%d] LOG Compact. Added %d keys."):
 		if keys, _ := args[1].(uint64); keys > 0 {
-			l.tableBuilt(args[0])
+			l.running[args[0]]++
 		}
 	case strings.HasSuffix(format, "Compaction for level: %d DONE"):
-		l.compacted(args[0], false)
+		l.ended += l.running[args[0]]
+		delete(l.running, args[0])
 	}
 }

@@ -26,16 +26,10 @@ func (o *Options) pruneLogs(inv *inventory) error {
 		return err
 	}
 	defer release()
-	logs, err := filepath.Glob(filepath.Join(o.Dir, "*"+LogSuffix))
-	if err != nil {
-		return err
-	}
-	values, err := filepath.Glob(filepath.Join(o.Dir, "*"+ValueLogSuffix))
-	if err != nil {
-		return err
-	}
+	logs, _ := filepath.Glob(filepath.Join(o.Dir, "*"+LogSuffix)) // errors are about the pattern only
+	values, _ := filepath.Glob(filepath.Join(o.Dir, "*"+ValueLogSuffix))
 	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
-	isOurs := inv.Length > 0 || o.Witness != "" // otherwise the database may be that of another program
+	isOurs := inv.isThere() || o.Witness != "" // otherwise the database may be that of another program
 	for i, path := range append(logs, values...) {
 		info, err := os.Stat(path)
 		if err != nil {

@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,50 +48,43 @@ type DB struct {
 
 	found State // the state in the inventory when the database was opened
 
-	mu       sync.Mutex // guards the fields below, and compactions.lost
+	mu       sync.Mutex // guards the fields below
 	kept     inventory  // the inventory on disk
 	finished bool       // Finish was called
+	created  int        // tables that compactions have created, see lost
+	read     int        // bytes of the manifest whose tables are counted
 }
 
 // Open verifies the files of a database, and then opens it. In an empty directory it creates a new database. An error
 // is [ErrInUse], a [DamageError] or an error of the file system. Its text is one line.
 func Open(o Options) (*DB, error) {
-	inv, err := o.inspect(o.logProgress(), func(err error) error { return err })
+	inv, err := o.inspect(o.logProgress())
 	if err != nil {
 		return nil, err
 	}
 	if Claims {
-		if err := o.pruneLogs(inv); err != nil {
+		if err := o.pruneLogs(&inv); err != nil {
 			return nil, err
 		}
 	}
-	db := &DB{o: o.badger(), found: inv.State, kept: *inv}
+	db := &DB{o: o.badger(), found: inv.State, kept: inv, read: manifestMagic}
 	db.kept.Boot, db.kept.Memtable, db.kept.Closed = o.Boot, db.o.MemTableSize, false
-	if info, err := os.Stat(filepath.Join(o.Dir, badger.ManifestFilename)); err == nil {
-		db.log().read = info.Size()
+	if manifest, err := readManifest(o.Dir); err == nil {
+		db.read = len(manifest)
 	}
 	if db.DB, err = openBadger(db.o); err != nil {
 		return nil, err
 	}
-	if err := db.kept.update(o.Dir); err != nil {
+	if err := db.update(); err != nil {
 		return nil, errors.Join(err, db.DB.Close())
 	}
 	return db, nil
 }
 
-// badger returns the options of Badger.
-func (o *Options) badger() badger.Options {
-	b := badgerOptions(o.Dir, o.Logger)
-	if o.Memtable > 0 && o.Memtable < DefaultMemtable {
-		b = b.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
-	}
-	return b
-}
-
 // DefaultMemtable is the default size of a memtable in bytes.
 const DefaultMemtable = 8 << 20
 
-// badgerOptions are the options for a service that shares a small machine.
+// badger returns the options of Badger for a service that shares a small machine.
 //
 // The memory of Badger is bounded for a store of any size: up to three memtables of 10 MiB, and 16 MiB of cached
 // blocks. Indexes and filters of tables are read from the mapped files. Compactions take the most memory: up to a
@@ -101,9 +92,9 @@ const DefaultMemtable = 8 << 20
 //
 // The first level under level 0 has 128 MiB, room for all pages of a checkpoint of a million counters (65 MiB). So the next
 // checkpoint replaces them there.
-func badgerOptions(dir string, log *slog.Logger) badger.Options {
-	o := badger.DefaultOptions(dir).
-		WithLogger(newLog(log)).
+func (o *Options) badger() badger.Options {
+	b := badger.DefaultOptions(o.Dir).
+		WithLogger(newLog(o.Logger)).
 		WithMetricsEnabled(false).
 		WithMemTableSize(DefaultMemtable).
 		WithNumMemtables(2).
@@ -117,8 +108,11 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		// Values are smaller than the threshold, 1 MiB. So the value log stays empty and needs no garbage
 		// collection. Badger maps its file at twice this size.
 		WithValueLogFileSize(1 << 20)
-	o.TableSizeMultiplier = 1
-	return o
+	b.TableSizeMultiplier = 1
+	if o.Memtable > 0 && o.Memtable < DefaultMemtable {
+		b = b.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
+	}
+	return b
 }
 
 // openBadger calls badger.Open. It shortens errors, which have many lines. An error, or a panic, that is not about the system
@@ -152,7 +146,7 @@ func (db *DB) StoreState(state State) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.kept.State = state
-	return db.kept.update(db.o.Dir)
+	return db.update()
 }
 
 // Finish stores the state of a database that is about to be closed: it has all records of the event log before state.Log, and
@@ -171,14 +165,7 @@ func (db *DB) log() *badgerLog { return db.o.Logger.(*badgerLog) }
 func (db *DB) Watch() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if err := db.log().lost(db.o.Dir); err != nil {
-		return err
-	}
-	info, err := os.Stat(filepath.Join(db.o.Dir, badger.ManifestFilename))
-	if err == nil && info.Size() != db.kept.Length {
-		err = db.kept.update(db.o.Dir)
-	}
-	return err
+	return db.lost()
 }
 
 // Doubt stores in the inventory that the database is damaged: the next [Open] refuses it.
@@ -199,14 +186,14 @@ func (db *DB) Close() error {
 	err := db.DB.Close()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if err == nil {
-		err = db.log().lost(db.o.Dir)
-	}
 	if err != nil || db.kept.Damaged != nil || db.kept.Closed {
 		return err
 	}
+	if err := db.lost(); err != nil {
+		return err
+	}
 	db.kept.Closed = db.finished
-	return db.kept.update(db.o.Dir)
+	return db.update()
 }
 
 // SetVerified stores in the inventory when the owner verified all files last, in Unix seconds.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,32 +28,38 @@ const (
 	ValueLogSuffix = ".vlog"
 )
 
-// read reads every byte of a table through its file into buf, or into new memory if buf is too small. It checks every
-// checksum. Reading a truncated table through mapped memory would end the process.
-func read(o badger.Options, id uint64, buf []byte) (b []byte, err error) {
+// Progress is the progress of a verification.
+type Progress struct {
+	Tables, Of int
+	Bytes      int64
+}
+
+// verifyTable verifies every checksum of a table, and returns its size in bytes. It reads the table through its file: reading a
+// truncated table through mapped memory would end the process.
+func verifyTable(dir string, id uint64) (size int, err error) {
 	name := btable.IDToFilename(id)
 	defer func() {
 		if p := recover(); p != nil { // Badger, verifyBlocks and cutLast panic on an invalid length or offset
 			err = damage(name, "a block is invalid")
 		}
 	}()
-	b, err = readFile(filepath.Join(o.Dir, name), buf)
+	b, err := os.ReadFile(filepath.Join(dir, name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, damage(name, "the file is missing")
+		return 0, damage(name, "the file is missing")
 	case errors.Is(err, syscall.EIO):
-		return nil, damage(name, "%v", err)
+		return 0, damage(name, "%v", err)
 	case err != nil:
-		return nil, err
+		return 0, err
 	}
-	_, err = btable.OpenInMemoryTable(b, id, &btable.Options{Compression: o.Compression, BlockSize: o.BlockSize, ChkMode: options.OnBlockRead})
+	_, err = btable.OpenInMemoryTable(b, id, &btable.Options{Compression: options.Snappy, ChkMode: options.OnBlockRead})
 	if err == nil {
 		err = verifyBlocks(b)
 	}
 	if err != nil {
-		return b, damage(name, "%v", err)
+		err = damage(name, "%v", err)
 	}
-	return b, nil
+	return len(b), err
 }
 
 // verifyBlocks verifies the checksum of each block of a table in memory. [btable.Table.VerifyChecksum] does the same, but
@@ -65,7 +70,6 @@ func read(o badger.Options, id uint64, buf []byte) (b []byte, err error) {
 // table/builder.go of Badger describes a table. It ends with the index, the length of the index, the checksum of the index,
 // and the length of the checksum. A block is compressed by Snappy, and ends with a checksum and the length of the checksum.
 func verifyBlocks(b []byte) error {
-	b = b[:len(b):len(b)] // behind it, the buffer has bytes of an earlier table
 	rest, _ := cutLast(b) // the checksum was verified when the table was opened
 	_, indexBytes := cutLast(rest)
 	index := fb.GetRootAsTableIndex(indexBytes, 0)
@@ -99,125 +103,87 @@ func cutLast(b []byte) (rest, field []byte) {
 	return b[:start], b[start:end]
 }
 
-// readFile reads a file into buf, or into new memory if the file does not fit. The result may share the memory of buf. If the
-// file is truncated meanwhile, the result is shorter.
-func readFile(path string, buf []byte) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	b := slices.Grow(buf[:0], int(info.Size()))[:info.Size()]
-	n, err := io.ReadFull(file, b)
-	if err == io.EOF || err == io.ErrUnexpectedEOF { // it was truncated after Stat
-		err = nil
-	}
-	return b[:n], err
-}
-
-// verifyTables reads tables one by one, and calls fn with the number of each, its size in bytes and its damage. It ends when fn
+// verifyTables reads the tables that the manifest lists one by one. It calls fn after each with its damage, and ends when fn
 // returns an error.
-func verifyTables(o badger.Options, tables []uint64, fn func(id uint64, bytes int, err error) error) error {
-	var b []byte
+func verifyTables(dir string, fn func(p Progress, err error) error) error {
+	tables, err := tablesIn(dir)
+	p := Progress{Of: len(tables)}
 	for _, id := range tables {
-		var err error
-		b, err = read(o, id, b)
-		if err = fn(id, len(b), err); err != nil {
+		bytes, damaged := verifyTable(dir, id)
+		if damaged != nil {
+			now, err := tablesIn(dir)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(now, id) { // it was compacted and deleted since
+				damaged = nil
+			}
+		}
+		p.Tables, p.Bytes = p.Tables+1, p.Bytes+int64(bytes)
+		if err := fn(p, damaged); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// Progress is the progress of a verification.
-type Progress struct {
-	Tables, Of int
-	Bytes      int64
-}
-
-// Verify verifies all files of a database that is not open. It passes each damage to report, and ends when report returns an
-// error. It changes no file.
-func Verify(o Options, progress func(Progress), report func(error) error) error {
-	_, err := o.inspect(progress, report)
 	return err
 }
 
-// logProgress returns a function that logs the progress of a verification every 10 s.
-func (o *Options) logProgress() func(Progress) {
+// Verify verifies all files of a database that is not open. It calls fn after each table, with the damage of the table, and with each
+// other damage and no progress. It ends when fn returns an error. It changes no file.
+func Verify(o Options, fn func(p Progress, err error) error) error {
+	_, err := o.inspect(fn)
+	return err
+}
+
+// Inspect is Verify that ends with the first damage, and returns it. It logs the progress every 10 s.
+func Inspect(o Options) error { return Verify(o, o.logProgress()) }
+
+func (o *Options) logProgress() func(Progress, error) error {
 	last := time.Now()
-	return func(p Progress) {
+	return func(p Progress, err error) error {
 		if time.Since(last) > 10*time.Second {
 			last = time.Now()
 			o.Logger.Info("verifying the tables of the database", "verified", p.Tables, "of", p.Of, "bytes", p.Bytes)
 		}
+		return err
 	}
 }
 
-// inspect is Verify that returns the inventory, an empty one without an inventory.
-func (o *Options) inspect(progress func(Progress), report func(error) error) (*inventory, error) {
-	inv, err := readInventory(o.Dir)
-	if err == nil {
-		err = o.verify(inv, progress, report)
+// inspect compares the manifest with the inventory, and verifies all tables. It returns the inventory, an empty one without
+// an inventory.
+func (o *Options) inspect(fn func(p Progress, err error) error) (inv inventory, err error) {
+	defer func() {
+		if errors.Is(err, ErrDamaged) {
+			err = fn(Progress{}, err)
+		}
+	}()
+	if inv, err = readInventory(o.Dir); err != nil {
+		return inv, err
 	}
-	if errors.Is(err, ErrDamaged) {
-		err = report(err)
-	}
-	if inv == nil {
-		inv = new(inventory)
-	}
-	return inv, err
-}
-
-// verify compares the manifest with the inventory, and verifies all tables.
-func (o *Options) verify(inv *inventory, progress func(Progress), report func(error) error) error {
 	manifest, err := readManifest(o.Dir)
 	switch {
 	case errors.Is(err, ErrDamaged):
-		return o.withoutManifest(inv)
+		return inv, o.withoutManifest()
 	case err != nil:
-		return err
-	case inv == nil && o.Witness != "":
-		return damage(InventoryName, "the file is missing, but %s exists", o.Witness)
-	case inv == nil:
-		inv = new(inventory) // the database of another program, or a first start that was interrupted
+		return inv, err
+	case !inv.isThere() && o.Witness != "": // otherwise it is the database of another program, or a first start was interrupted
+		return inv, damage(InventoryName, "the file is missing, but %s exists", o.Witness)
 	case inv.Damaged != nil:
-		return inv.Damaged
+		return inv, inv.Damaged
 	case !inv.Closed && o.Witness != "" && (o.Boot == 0 || inv.Boot != o.Boot):
-		return damage(InventoryName, "the machine was restarted before the database was closed")
+		return inv, damage(InventoryName, "the machine was restarted before the database was closed")
 	}
 	if err := inv.matches(manifest); err != nil {
-		return err
+		return inv, err
 	}
-	tables, err := tablesIn(o.Dir)
-	if err != nil {
-		return err
-	}
-	p := Progress{Of: len(tables)}
-	return verifyTables(badgerOptions(o.Dir, o.Logger), tables, func(_ uint64, bytes int, err error) error {
-		if err != nil {
-			if err = report(err); err != nil {
-				return err
-			}
-		}
-		p.Tables, p.Bytes = p.Tables+1, p.Bytes+int64(bytes)
-		progress(p)
-		return nil
-	})
+	return inv, verifyTables(o.Dir, fn)
 }
 
 // withoutManifest returns an error if the directory had a database: without a manifest, Badger would delete the tables
 // and create an empty database. Badger creates the manifest before any other file of these kinds.
-func (o *Options) withoutManifest(inv *inventory) error {
+func (o *Options) withoutManifest() error {
 	why := o.Witness
-	if inv != nil {
-		why = InventoryName
-	}
-	for _, suffix := range []string{Suffix, LogSuffix, ValueLogSuffix} {
-		if names, _ := filepath.Glob(filepath.Join(o.Dir, "*"+suffix)); len(names) > 0 {
+	for _, pattern := range []string{InventoryName, "*" + Suffix, "*" + LogSuffix, "*" + ValueLogSuffix} {
+		if names, _ := filepath.Glob(filepath.Join(o.Dir, pattern)); len(names) > 0 {
 			why = filepath.Base(names[0])
 		}
 	}
@@ -228,28 +194,13 @@ func (o *Options) withoutManifest(inv *inventory) error {
 }
 
 // Verify reads the tables again, one by one. After each table it calls pause with the size of the table in bytes, and
-// ends when pause returns false.
-func (db *DB) Verify(pause func(bytes int) bool) error {
-	tables, err := tablesIn(db.o.Dir)
-	if err != nil {
+// ends when pause returns an error.
+func (db *DB) Verify(pause func(bytes int) error) error {
+	before := int64(0)
+	return verifyTables(db.o.Dir, func(p Progress, err error) error {
+		if err == nil {
+			err, before = pause(int(p.Bytes-before)), p.Bytes
+		}
 		return err
-	}
-	err = verifyTables(db.o, tables, func(id uint64, bytes int, err error) error {
-		if err != nil {
-			now, failed := tablesIn(db.o.Dir)
-			if failed != nil || slices.Contains(now, id) { // otherwise it was compacted and deleted since
-				return errors.Join(failed, err)
-			}
-		}
-		if !pause(bytes) {
-			return errStopped
-		}
-		return nil
 	})
-	if err == errStopped {
-		return nil
-	}
-	return err
 }
-
-var errStopped = errors.New("the verification was stopped")
