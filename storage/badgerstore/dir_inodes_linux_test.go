@@ -7,24 +7,41 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
-// takeInodes creates files next to the directory of a store until no inode is left. giveBack deletes these files.
+// takeInodes creates files next to the directory of a store until no inode is left, and takes those that the store frees afterwards. giveBack
+// deletes these files.
 func takeInodes(t *testing.T, dir string) (giveBack func()) {
 	t.Helper()
 	var names []string
-	for {
-		name := filepath.Join(filepath.Dir(dir), fmt.Sprint("others", len(names)))
-		err := os.WriteFile(name, nil, 0o600)
-		if errors.Is(err, syscall.ENOSPC) {
-			break
+	take := func() error {
+		for {
+			name := filepath.Join(filepath.Dir(dir), fmt.Sprint("others", len(names)))
+			if err := os.WriteFile(name, nil, 0o600); err != nil {
+				return err
+			}
+			names = append(names, name)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, name)
 	}
+	if err := take(); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				_ = take()
+			}
+		}
+	}()
 	return func() {
+		close(stop)
+		<-ended
 		for _, name := range names {
 			if err := os.Remove(name); err != nil {
 				t.Error(err)
@@ -34,7 +51,7 @@ func takeInodes(t *testing.T, dir string) (giveBack func()) {
 }
 
 // TestNoInodes: another program takes every inode while the store counts, changes keys and compacts its tables. The
-// store refuses requests and logs one line. When inodes are free it resumes with every count and key. A failure means
+// store refuses requests, and says why in the log. When inodes are free it resumes with every count and key. A failure means
 // that the process dies, or that the keys and counters of a compaction are lost.
 func TestNoInodes(t *testing.T) {
 	if !mayMount(t) {
@@ -49,19 +66,20 @@ func TestNoInodes(t *testing.T) {
 	s := mustOpen(t, dir, o)
 	l := startLoad(t, s)
 	const rounds = 3
-	for round := 1; round <= rounds; round++ {
+	for range rounds {
 		before := sum(&l.answered)
 		waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > before+5000 })
 		giveBack := takeInodes(t, dir)
-		waitUntil(t, "the store is full", func() bool { return logged.lines(getsFull) == round })
+		waitUntil(t, "the store is full", func() bool { return s.space.Full() || s.healing.runs.Load() })
 		refused := sum(&l.refused)
 		waitUntil(t, "requests are refused", func() bool { return sum(&l.refused) > refused+1000 })
 		giveBack()
-		waitUntil(t, "there is room", func() bool { return logged.lines(hasRoom) == round })
+		waitUntil(t, "there is room", func() bool { return s.Health(t.Context()) == nil })
 	}
 	l.end(t)
-	if logged.lines("few_inodes=true") != rounds {
-		t.Errorf("logged:\n%.3000s\nwant %d lines with few_inodes=true", logged.text.String(), rounds)
+	// Badger may need an inode before the store sees that few are left. Then the database is rebuilt when there is room.
+	if n := logged.lines("few_inodes=true") + logged.lines("it is rebuilt from the event log"); n < rounds {
+		t.Errorf("logged:\n%.3000s\nwant at least %d lines that the disk is full", logged.text.String(), rounds)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
