@@ -16,7 +16,7 @@ func (o object) andError(e *core.Error) object {
 	o = append(o, some("code", e.Code)...)
 	o = append(o, some("reason", e.Reason)...)
 	if e.Field != "" {
-		o = append(o, field{"details", object{{"field", e.Field}, {"message", e.Detail}}})
+		o = append(o, field{"details", append(object{{"field", e.Field}}, some("message", e.Detail)...)})
 	}
 	return o
 }

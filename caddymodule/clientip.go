@@ -36,7 +36,7 @@ func (a *App) warnOfSpoofing(r *http.Request) {
 	if _, warned := a.warned.LoadOrStore(spoofing{srv}, true); warned {
 		return
 	}
-	a.log.Warn("clients can spoof their address in the history and in the sign-in limits: "+
+	a.log.Warn("clients can spoof their address in the history, for the allowed_ips of keys and in the sign-in limits: "+
 		"add trusted_proxies_strict to trusted_proxies, unless every trusted proxy replaces the header",
 		zap.String("server", srv.Name()), zap.Strings("client_ip_headers", srv.ClientIPHeaders))
 }

@@ -41,7 +41,7 @@ const (
 //
 // The gateway answers
 //
-//   - 400 to an invalid cost or request id
+//   - 400 to an invalid cost, request id or target
 //   - 401 without a key, or with a malformed, unknown or expired key
 //   - 425 to early data of TLS 1.3, which anyone can send again
 //   - 403 if the key or its user is disabled, or if the key or its plan does not allow the request
@@ -192,8 +192,8 @@ func (g *Gateway) check() error {
 	if _, ok := headerFamilies[g.Headers]; !ok {
 		return fmt.Errorf("headers: want all or x-ratelimit or ietf or none, got %q", g.Headers)
 	}
-	if err := core.CheckNeed(g.RequireScopes, g.RequireFeatures); err != nil {
-		return fmt.Errorf("require: %w", err)
+	if e, ok := errors.AsType[*core.Error](core.CheckNeed(g.RequireScopes, g.RequireFeatures)); ok {
+		return fmt.Errorf("require: %s", e.Detail)
 	}
 	if !utf8.ValidString(g.Account) {
 		return errors.New("account: the name is not valid UTF-8")
@@ -225,12 +225,18 @@ type requestState struct {
 	headers  adminapi.RateLimitHeaders
 }
 
+// errOpaque refuses a target such as x:http://host/v1/admin: matchers of Caddy see no path, and an upstream sees /v1/admin.
+var errOpaque = core.BadRequest("path", "The target of the request must be a path, or an address with http or https")
+
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if exchange.Early(r) {
 		return g.refuse(w, r, &requestState{outcome: outcomeEarly})
+	}
+	if r.URL.Opaque != "" {
+		return g.refuse(w, r, &requestState{outcome: outcomeError, err: errOpaque})
 	}
 	g.app.warnOfSpoofing(r)
 	secret := findKey(r, g.Keys)

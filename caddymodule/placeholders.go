@@ -57,8 +57,13 @@ func (v *requestState) placeholder(name string) (any, bool) {
 		return textIf(d.Key != nil, func() string { return d.Key.Name })
 	case "repeated":
 		return textIf(d.HasUsage(), func() string { return strconv.FormatBool(d.Repeated) })
-	case "scopes": // of the key, with spaces between them
-		return textIf(d.Key != nil && d.Key.Restrictions != nil, func() string { return strings.Join(d.Key.Restrictions.Scopes, " ") })
+	case "scopes": // of the key, with spaces between them; * for a key without scopes
+		return textIf(d.Key != nil, func() string {
+			if r := d.Key.Restrictions; r != nil && r.Scopes != nil {
+				return strings.Join(r.Scopes, " ")
+			}
+			return "*"
+		})
 	case "plan_id":
 		return textIf(d.HasUsage(), func() string { return d.Plan.ID })
 	case "plan_name":
@@ -73,7 +78,7 @@ func (v *requestState) placeholder(name string) (any, bool) {
 		return textIf(d.HasUsage() && d.Usage.Window.Ends(), func() string { return d.Usage.Window.End.UTC().Format(time.RFC3339) })
 	}
 	if feature, ok := strings.CutPrefix(name, "feature."); ok { // of the plan
-		return textIf(d.Plan != nil && slices.Contains(d.Plan.Features, feature), func() string { return "true" })
+		return textIf(slices.Contains(d.Features, feature), func() string { return "true" })
 	}
 	return nil, false
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"unicode/utf8"
 )
 
 // The bounds of restrictions.
@@ -51,16 +52,16 @@ func (r *Restrictions) compile() (*Guard, error) {
 		return nil, Invalid("scopes", fmt.Sprintf("Scopes must be at most %d", MaxScopes))
 	}
 	for _, list := range []struct {
-		name  string
-		texts []string
-		add   func(text string) (problem string)
-	}{{"allowed_endpoints", r.Endpoints, g.addEndpoint}, {"allowed_ips", r.IPs, g.addNetwork}} {
+		name, label string
+		texts       []string
+		add         func(text string) (problem string)
+	}{{"allowed_endpoints", "Allowed endpoints", r.Endpoints, g.addEndpoint}, {"allowed_ips", "Allowed IPs", r.IPs, g.addNetwork}} {
 		if list.texts != nil && (len(list.texts) == 0 || len(list.texts) > maxAllowed) {
-			return nil, Invalid(list.name, fmt.Sprintf("%s must be 1 to %d, or null to allow all", fieldLabel(list.name), maxAllowed))
+			return nil, Invalid(list.name, fmt.Sprintf("%s must be 1 to %d, or null to allow all", list.label, maxAllowed))
 		}
 		for i, text := range list.texts {
 			if problem := list.add(text); problem != "" {
-				return nil, Invalid(list.name, fmt.Sprintf("%s[%d] %s", fieldLabel(list.name), i, problem))
+				return nil, Invalid(list.name, fmt.Sprintf("%s[%d] %s", list.label, i, problem))
 			}
 		}
 	}
@@ -114,9 +115,11 @@ const wantScope = "Each scope must be 1 to 64 of a-z 0-9 : . _ - and begin with 
 // CheckNeed returns an error with the code INVALID_REQUEST if the scopes or features that a request needs are invalid.
 func CheckNeed(scopes, features []string) error {
 	switch {
-	case len(scopes) > MaxScopes || slices.ContainsFunc(scopes, func(s string) bool { return !scopeForm.MatchString(s) }):
-		return BadRequest("scopes", fmt.Sprintf("Scopes must be at most %d. %s", MaxScopes, wantScope))
-	case len(features) > maxFeatures || slices.ContainsFunc(features, func(f string) bool { return f == "" || len(f) > 4*maxNameLength }):
+	case len(scopes) > MaxScopes:
+		return BadRequest("scopes", fmt.Sprintf("Scopes must be at most %d", MaxScopes))
+	case slices.ContainsFunc(scopes, func(s string) bool { return !scopeForm.MatchString(s) }):
+		return BadRequest("scopes", wantScope)
+	case len(features) > maxFeatures || slices.ContainsFunc(features, func(f string) bool { return f == "" || utf8.RuneCountInString(f) > maxNameLength }):
 		return BadRequest("features", fmt.Sprintf("Features must be at most %d, each of 1 to %d characters", maxFeatures, maxNameLength))
 	}
 	return nil

@@ -157,6 +157,12 @@ func (v keyView) Earlier() (values []core.GraceValue) {
 	return values
 }
 
+// NoScopes reports whether the key has an empty list of scopes: it may do nothing that needs a scope.
+func (v keyView) NoScopes() bool {
+	r := v.Restrictions
+	return r != nil && r.Scopes != nil && len(r.Scopes) == 0
+}
+
 var keyKind = &kind[string, core.Key, core.KeyPatch]{
 	noun:    "key",
 	note:    "A change applies to the next request. The value of the key stays the same.",

@@ -144,8 +144,11 @@ type Decision struct {
 	Limits []core.LimitUsage
 
 	// Repeated says that the request was counted before, with the same id. Plan, Limit, Usage and Limits are then
-	// from the first decision, and Plan has only its id, name, limits, period and features.
+	// from the first decision, and Plan has only its id, name, limits and period.
 	Repeated bool
+
+	// Features are those of the plan in force, nil unless the plan was read. They are shared: do not change them.
+	Features []string
 
 	// UnknownMeter is a meter of the request that no plan of the account names, "" for none.
 	UnknownMeter string
@@ -342,6 +345,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	if err != nil {
 		return err
 	}
+	d.Features = pl.Features
 	if k.Restrictions != nil || r.Features != nil {
 		if d.restriction = r.restriction(&k.Key, pl); d.restriction != nil {
 			d.Outcome = Restricted
@@ -408,7 +412,7 @@ func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
 	}
 	if first := v.FirstTerms; first != nil {
 		d.Repeated = true
-		d.Plan = &core.Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further, Features: pl.Features}
+		d.Plan = &core.Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
 	}
 	d.Limit = d.Plan.LimitAt(v.Deciding)
 	if d.Limits = v.Limits; len(d.Limits) > 0 && d.Plan.Limit == core.Unlimited {
