@@ -7,107 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
-
-	"github.com/dunglas/httpsfv"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
-
-// Request is a request of a user, before the decision.
-type Request struct {
-	Secret   string // the value of the key
-	Endpoint string // the path, for the history
-	Method   string // the HTTP method, for the history
-	IP       string // the address of the user, for the history; "" if unknown
-	CallerIP string // for the history if the address of the user is unknown; "" if unknown
-	Path     string // the path as the upstream gets it, with its escapes, for the restrictions of the key; "": Endpoint
-
-	// Scopes and Features are what the request needs of its key and of its plan. Check bounds them.
-	Scopes, Features []string
-
-	Cost int64 // 0…MaxCost; 0 checks the quota without using it
-
-	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. The store may keep the list: do
-	// not change it.
-	Costs []core.MeterCost
-
-	// IgnoreUnknownMeters says that a meter which no plan of the account names costs nothing. Otherwise it is an error.
-	IgnoreUnknownMeters bool
-
-	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
-	// with the same id count once within RequestIDRetention: a repeat gets the first answer again.
-	RequestID string
-}
-
-// Check returns an [core.Error] with the code INVALID_REQUEST for the first member that is missing or
-// out of bounds.
-func (r *Request) Check() error {
-	switch {
-	case r.Secret == "":
-		return core.BadRequest("api_key", "API key is required")
-	case r.Endpoint == "":
-		return core.BadRequest("endpoint", "Endpoint is required")
-	case len(r.Endpoint) > maxEndpointLength:
-		return core.BadRequest("endpoint", "Endpoint must be at most 2048 bytes long")
-	case r.Method == "":
-		return core.BadRequest("method", "Method is required")
-	case len(r.Method) > maxMethodLength:
-		return core.BadRequest("method", "Method must be at most 32 bytes long")
-	case len(r.IP) > maxAddressLength:
-		return core.BadRequest("ip_address", "IP address must be at most 128 bytes long")
-	}
-	if err := core.CheckCost(r.Cost); err != nil {
-		return err
-	}
-	if err := core.CheckNeed(r.Scopes, r.Features); err != nil {
-		return err
-	}
-	if err := core.CheckCosts(r.Costs); err != nil || r.RequestID == "" {
-		return err
-	}
-	return checkRequestID(r.RequestID)
-}
-
-// MaxRequestIDText bounds a request id that is written as a quoted string, in bytes: each byte of the id may be escaped.
-const MaxRequestIDText = 2*core.MaxRequestIDLength + 2
-
-// ParseRequestID returns the request id that a client wrote: the text itself, or the value of a quoted string. So `"a"` and
-// `a` are one id: draft-ietf-httpapi-idempotency-key-header-07 writes ids as the strings of RFC 9651 section 3.3.3, and
-// most clients write them without quotes. A text that only begins like a quoted string is the id itself. The error is an
-// [core.Error] with the code INVALID_REQUEST: the id is empty, too long, not UTF-8, an API key, or has control characters.
-func ParseRequestID(text string) (string, error) {
-	if strings.HasPrefix(text, `"`) && len(text) <= MaxRequestIDText {
-		item, err := httpsfv.UnmarshalItem([]string{text})
-		if id, ok := item.Value.(string); ok && err == nil {
-			text = id
-		}
-	}
-	if err := checkRequestID(text); err != nil {
-		return "", err
-	}
-	return text, nil
-}
-
-var errSecretRequestID = core.BadRequest("request_id", "Request ID must not be an API key")
-
-// checkRequestID returns an error if a request id is invalid. Ids are stored unmasked, so an id must not be a secret
-// either.
-func checkRequestID(id string) error {
-	switch {
-	case id == "" || len(id) > core.MaxRequestIDLength:
-		return core.BadRequest("request_id", "Request ID must be 1 to 128 bytes long")
-	case !utf8.ValidString(id):
-		return core.BadRequest("request_id", "Request ID must be valid UTF-8")
-	case strings.ContainsFunc(id, unicode.IsControl):
-		return core.BadRequest("request_id", "Request ID must not hold control characters")
-	case secrets.HoldsSecret(id):
-		return errSecretRequestID
-	}
-	return nil
-}
 
 // Outcome is the result of a decision.
 type Outcome string
@@ -147,7 +50,7 @@ type Decision struct {
 	// from the first decision, and Plan has only its id, name, limits and period.
 	Repeated bool
 
-	// Features are those of the plan in force, nil unless the plan was read. They are shared: do not change them.
+	// Features are the features of the plan in force, nil unless the plan was read. They are shared: do not change them.
 	Features []string
 
 	// UnknownMeter is a meter of the request that no plan of the account names, "" for none.
@@ -268,15 +171,6 @@ func (d *pendingDecision) fill(e *core.Entry, r *Request) {
 	e.IP = secrets.Sanitize(r.mask(cmp.Or(r.IP, r.CallerIP)), core.MaxEntryAddress)
 }
 
-// mask returns a text without copies of the key of the request. An imported key may have any form; [secrets.MaskSecrets] masks a key
-// with the default prefix.
-func (r *Request) mask(s string) string {
-	if r.Secret == "" || len(s) < len(r.Secret) || strings.HasPrefix(r.Secret, secrets.DefaultKeyPrefix) {
-		return s
-	}
-	return secrets.ReplaceSecret(s, r.Secret, "***")
-}
-
 // identify finds the key and the user of a secret. It sets the outcome if the request is refused
 // before its quota is read.
 func (s *Service) identify(ctx context.Context, d *pendingDecision, secret string) (*cachedKey, *cachedUser, error) {
@@ -375,12 +269,6 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	}
 	d.setResult(pl, &v)
 	return nil
-}
-
-// restriction returns why a key or its plan does not allow the request, nil if both do.
-func (r *Request) restriction(k *core.Key, pl *core.Plan) *core.Error {
-	need := core.Need{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), IP: r.IP, Scopes: r.Scopes, Features: r.Features}
-	return k.Restrictions.Refusal(&need, pl.Features)
 }
 
 // planInForce returns the plan that limits the key, and whether it is the plan of the user.

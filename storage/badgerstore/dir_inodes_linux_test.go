@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// takeInodes creates files next to the directory of a store until no inode is left, and takes those that the store frees afterwards. giveBack
+// takeInodes creates files next to the directory of a store until no inode is left, and also takes the inodes that the store frees afterwards. giveBack
 // deletes these files.
 func takeInodes(t *testing.T, dir string) (giveBack func()) {
 	t.Helper()
