@@ -19,7 +19,7 @@ type endpointPattern struct {
 	path    string // in lower case
 }
 
-// parseEndpoint parses a pattern. problem says what is wrong with it, "" for nothing.
+// parseEndpoint parses a pattern. problem is a phrase about the fault of the pattern, "" for a valid one.
 func parseEndpoint(text string) (p endpointPattern, problem string) {
 	methods, path, has := strings.Cut(text, " ")
 	if !has {
