@@ -134,7 +134,7 @@ func appendPolicies(b []byte, limits []core.LimitUsage, rate *core.Rate) []byte 
 		}
 	}
 	if rate != nil {
-		b = appendParameter(appendName(b, len(limits), "rate"), ";q=", rate.Requests)
+		b = appendParameter(appendName(b, len(limits), RatePolicy), ";q=", rate.Requests)
 		b = appendParameter(b, ";w=", int64(rate.Per.Duration().Seconds()))
 	}
 	return b
@@ -152,7 +152,7 @@ func appendRests(b []byte, limits []core.LimitUsage, rateWait time.Duration, now
 		}
 	}
 	if rateWait > 0 {
-		b = appendParameter(appendName(b, len(limits), "rate"), ";r=", 0)
+		b = appendParameter(appendName(b, len(limits), RatePolicy), ";r=", 0)
 		b = appendParameter(b, ";t=", service.WholeSeconds(rateWait))
 	}
 	return b
@@ -166,6 +166,17 @@ func appendQuota(b []byte, i int, u *core.LimitUsage, name string, n int64) []by
 		return appendParameter(appendName(b, i, period), name, n)
 	}
 	return appendParameter(appendName(b, i, u.Meter, "-", period), name, n)
+}
+
+// RatePolicy is the name of the rate in the RateLimit fields.
+const RatePolicy = "rate"
+
+// PolicyName returns the name of a limit in the RateLimit fields.
+func PolicyName(l core.Limit) string {
+	if l.Meter == core.MeterRequests {
+		return l.Period.String()
+	}
+	return l.Meter + "-" + l.Period.String()
 }
 
 // appendName appends the name of the i-th member of a list, a string in several parts.

@@ -43,7 +43,8 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			"require":        args(g.unmarshalRequire),
 			"on_store_error": text(&g.OnStoreError),
 			"observe":        flag(&g.Observe),
-			"errors":         flag(&g.Errors),
+			"errors":         args(g.unmarshalErrors),
+			"problem_json":   flag(&g.ProblemJSON),
 			"headers":        text(&g.Headers),
 		},
 		repeatable: map[string]bool{"key": true, "cost": true, "require": true},
@@ -78,6 +79,19 @@ func (g *Gateway) unmarshalCost(_ string, args []string) error {
 		g.Costs = map[string]caddyhttp.WeakString{meter: cost}
 	default:
 		g.Costs[meter] = cost
+	}
+	return nil
+}
+
+// unmarshalErrors parses "errors", for the error routes, and "errors openai", for the answers.
+func (g *Gateway) unmarshalErrors(_ string, args []string) error {
+	switch len(args) {
+	case 0:
+		g.Errors = true
+	case 1:
+		g.ErrorForm = args[0]
+	default:
+		return errCount
 	}
 	return nil
 }

@@ -109,6 +109,14 @@ type Gateway struct {
 	// answering in JSON.
 	Errors bool `json:"errors,omitempty"`
 
+	// The form of refusals in JSON: `openai` for errors as clients of the API of OpenAI read them. By
+	// default they are as the answers of `/validate`. Requests of gRPC get a status of gRPC.
+	ErrorForm string `json:"error_form,omitempty"`
+
+	// Answer refusals with problem details (RFC 9457) to clients that accept
+	// `application/problem+json`.
+	ProblemJSON bool `json:"problem_json,omitempty"`
+
 	// The rate limit headers on answers, allowed and refused: `x-ratelimit` (X-RateLimit-Limit,
 	// X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Plan), `ietf` (RateLimit,
 	// RateLimit-Policy), `all` or `none`. Whatever the value, Retry-After
@@ -188,6 +196,9 @@ func (g *Gateway) check() error {
 	}
 	if !slices.Contains([]string{"", onStoreErrorDeny, onStoreErrorAllow}, g.OnStoreError) {
 		return fmt.Errorf("on_store_error: want deny or allow, got %q", g.OnStoreError)
+	}
+	if g.ErrorForm != "" && g.ErrorForm != formOpenAI {
+		return fmt.Errorf("errors: want no word or openai, got %q", g.ErrorForm)
 	}
 	if _, ok := headerFamilies[g.Headers]; !ok {
 		return fmt.Errorf("headers: want all or x-ratelimit or ietf or none, got %q", g.Headers)

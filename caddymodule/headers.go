@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -10,9 +9,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
-	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/core/service"
-	"github.com/limitkeeper/limitkeeper/internal/exchange"
 )
 
 // headerWriter adds the headers of the gateway to an answer when the next handler writes it. Only
@@ -103,66 +99,6 @@ func (w *headerWriter) FlushError() error {
 
 // Flush implements [http.Flusher].
 func (w *headerWriter) Flush() { _ = w.FlushError() }
-
-// Refusals without a decision.
-var (
-	errMissing  = &core.Error{Code: core.CodeUnauthorized, Message: "API key is required"}
-	errInternal = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
-)
-
-// refusal returns the status and the error of the answer to a refused request.
-func (v *requestState) refusal() (int, *core.Error) {
-	switch v.outcome {
-	case outcomeMissing:
-		return http.StatusUnauthorized, errMissing
-	case outcomeEarly:
-		return http.StatusTooEarly, adminapi.ErrEarly
-	case outcomeUnavailable:
-		return http.StatusServiceUnavailable, core.ErrUnavailable
-	case outcomeError:
-		if e, ok := errors.AsType[*core.Error](v.err); ok && e.Code == core.CodeInvalidRequest {
-			return http.StatusBadRequest, e
-		}
-		return http.StatusInternalServerError, errInternal
-	case string(service.Disabled), string(service.Restricted):
-		return http.StatusForbidden, v.decision.Refusal()
-	case string(service.Denied), string(service.OverRate):
-		return http.StatusTooManyRequests, v.decision.Refusal()
-	}
-	if v.ownerKey {
-		e := *v.decision.Refusal()
-		e.Message += ": this is an owner's key, for the REST API; the gateway takes the keys of users"
-		return http.StatusUnauthorized, &e
-	}
-	return http.StatusUnauthorized, v.decision.Refusal()
-}
-
-// refuse answers a refused request, or returns the error for the error routes.
-func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState) error {
-	status, e := v.refusal()
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	switch status {
-	case http.StatusUnauthorized:
-		adminapi.SetChallenge(h, e.Code)
-	case http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
-	case http.StatusTooManyRequests:
-		adminapi.SetRetryAfter(h, &v.decision, v.at)
-	}
-	v.headers.Set(h, &v.decision, v.at)
-	if g.Errors {
-		exchange.CloseUnread(w, r)
-		return caddyhttp.Error(status, errors.New(e.Message))
-	}
-	exchange.AnswerUnread(w, r)
-	if v.decision.HasUsage() {
-		adminapi.WriteValidation(w, status, &v.decision, 0)
-	} else {
-		adminapi.WriteRefusal(w, status, e)
-	}
-	return nil
-}
 
 // Interface guards.
 var (

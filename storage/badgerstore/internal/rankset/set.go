@@ -32,8 +32,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-
-	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 const (
@@ -83,23 +81,40 @@ func Open(base []byte, read func(key []byte) ([]byte, error)) (*Set, error) {
 	if err != nil || len(raw) == 0 {
 		return s, err
 	}
-	r := record.NewReader(raw[1:])
+	r := &numberReader{rest: raw[1:]}
 	switch s.small = raw[0] == formSmall; {
 	case s.small:
-		for n := int64(0); !r.Ended(); {
-			n += int64(r.Uvarint())
+		for n := int64(0); len(r.rest) > 0; {
+			n += r.next()
 			_ = s.Put(n, true)
 		}
 		s.root.changed = false
 	case raw[0] == formTree:
 		s.root.total = s.root.decode(r)
 	default:
-		r.Fail()
+		r.failed = true
 	}
-	if r.Failed() {
+	if r.failed {
 		return s, s.damaged()
 	}
 	return s, nil
+}
+
+// numberReader reads the numbers of a record.
+type numberReader struct {
+	rest   []byte
+	failed bool
+}
+
+// next returns the next number. Without one, the reader has failed, and ends.
+func (r *numberReader) next() int64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 {
+		r.rest, r.failed = nil, true
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return int64(n)
 }
 
 // key returns the key of a node. The root has no position.
@@ -175,7 +190,7 @@ func (s *Set) load(x *node, level byte) error {
 	if err != nil {
 		return err
 	}
-	c, r, total := new(content), record.NewReader(raw), 0
+	c, r, total := new(content), &numberReader{rest: raw}, 0
 	if level == mid {
 		total = c.decode(r)
 	} else {
@@ -183,7 +198,7 @@ func (s *Set) load(x *node, level byte) error {
 			total += bits.OnesCount8(part)
 		}
 	}
-	if r.Failed() || total != x.total || len(raw) > len(c.members) && level == leaf {
+	if r.failed || total != x.total || len(raw) > len(c.members) && level == leaf {
 		return s.damaged()
 	}
 	x.content = c
@@ -191,10 +206,10 @@ func (s *Set) load(x *node, level byte) error {
 }
 
 // decode reads the children of a node, and returns how many members they have.
-func (c *content) decode(r *record.Reader) (total int) {
-	for position := int64(0); !r.Ended(); {
-		position += int64(r.Uvarint())
-		n := int(r.Uvarint())
+func (c *content) decode(r *numberReader) (total int) {
+	for position := int64(0); len(r.rest) > 0; {
+		position += r.next()
+		n := int(r.next())
 		c.children = append(c.children, node{position: position, total: n})
 		total += n
 	}

@@ -1,0 +1,149 @@
+package caddymodule
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/limitkeeper/limitkeeper/adminapi"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/exchange"
+)
+
+// Refusals without a decision.
+var (
+	errMissing  = &core.Error{Code: core.CodeUnauthorized, Message: "API key is required"}
+	errInternal = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
+)
+
+// refusal returns the status and the error of the answer to a refused request.
+func (v *requestState) refusal() (int, *core.Error) {
+	switch v.outcome {
+	case outcomeMissing:
+		return http.StatusUnauthorized, errMissing
+	case outcomeEarly:
+		return http.StatusTooEarly, adminapi.ErrEarly
+	case outcomeUnavailable:
+		return http.StatusServiceUnavailable, core.ErrUnavailable
+	case outcomeError:
+		if e, ok := errors.AsType[*core.Error](v.err); ok && e.Code == core.CodeInvalidRequest {
+			return http.StatusBadRequest, e
+		}
+		return http.StatusInternalServerError, errInternal
+	case string(service.Disabled), string(service.Restricted):
+		return http.StatusForbidden, v.decision.Refusal()
+	case string(service.Denied), string(service.OverRate):
+		return http.StatusTooManyRequests, v.decision.Refusal()
+	}
+	if v.ownerKey {
+		e := *v.decision.Refusal()
+		e.Message += ": this is an owner's key, for the REST API; the gateway takes the keys of users"
+		return http.StatusUnauthorized, &e
+	}
+	return http.StatusUnauthorized, v.decision.Refusal()
+}
+
+// refuse answers a refused request, or returns the error for the error routes.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState) error {
+	status, e := v.refusal()
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	switch status {
+	case http.StatusUnauthorized:
+		adminapi.SetChallenge(h, e.Code)
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	case http.StatusTooManyRequests:
+		adminapi.SetRetryAfter(h, &v.decision, v.at)
+	}
+	v.headers.Set(h, &v.decision, v.at)
+	if g.Errors {
+		exchange.CloseUnread(w, r)
+		return caddyhttp.Error(status, errors.New(e.Message))
+	}
+	exchange.AnswerUnread(w, r)
+	switch {
+	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
+		answerGRPC(w, status, e)
+	case g.ErrorForm == formOpenAI:
+		writeJSON(w, status, "application/json", openAIError(status, e))
+	case g.ProblemJSON && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")), problemType):
+		writeJSON(w, status, problemType, v.problem(status, e))
+	case v.decision.HasUsage():
+		adminapi.WriteValidation(w, status, &v.decision, 0)
+	default:
+		adminapi.WriteRefusal(w, status, e)
+	}
+	return nil
+}
+
+// grpcStatuses are the statuses of gRPC for refusals: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md. Of the status of HTTP alone, a client
+// makes UNAVAILABLE, and sends the request again.
+var grpcStatuses = map[int]string{
+	http.StatusBadRequest: "3", http.StatusUnauthorized: "16", http.StatusForbidden: "7", http.StatusTooEarly: "14",
+	http.StatusTooManyRequests: "8", http.StatusServiceUnavailable: "14",
+}
+
+// answerGRPC answers with a status of gRPC in the header, without a message.
+func answerGRPC(w http.ResponseWriter, status int, e *core.Error) {
+	h := w.Header()
+	h.Set("Content-Type", "application/grpc")
+	h.Set("Grpc-Status", cmp.Or(grpcStatuses[status], "13"))
+	h.Set("Grpc-Message", url.PathEscape(e.Message))
+	w.WriteHeader(http.StatusOK)
+}
+
+// formOpenAI is the value of error_form for errors as the API of OpenAI has them.
+const formOpenAI = "openai"
+
+// openAIError returns an error in the form that clients of that API read.
+func openAIError(status int, e *core.Error) any {
+	kind, code := "invalid_request_error", strings.ToLower(string(e.Code))
+	switch {
+	case e.Reason == core.ReasonQuota:
+		kind, code = "insufficient_quota", "insufficient_quota"
+	case status == http.StatusTooManyRequests:
+		kind, code = "rate_limit_exceeded", "rate_limit_exceeded"
+	case status == http.StatusUnauthorized:
+		code = "invalid_api_key"
+	case status >= http.StatusInternalServerError:
+		kind = "server_error"
+	}
+	return map[string]any{"error": map[string]any{"message": e.Message, "type": kind, "param": nil, "code": code}}
+}
+
+// problemType is the type of the problem details of RFC 9457.
+const problemType = "application/problem+json"
+
+// problem returns the problem details of a refusal. The problem type quota-exceeded is that of draft-ietf-httpapi-ratelimit-headers-11.
+func (v *requestState) problem(status int, e *core.Error) any {
+	p := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": e.Message}
+	if e.Code != "" {
+		p["code"] = e.Code
+	}
+	if e.Reason != "" {
+		p["reason"] = e.Reason
+	}
+	if status == http.StatusTooManyRequests {
+		policy := adminapi.PolicyName(v.decision.Limit)
+		if e.Reason == core.ReasonRate {
+			policy = adminapi.RatePolicy
+		}
+		p["type"], p["title"] = "https://iana.org/assignments/http-problem-types#quota-exceeded", e.Message
+		p["violated-policies"] = []string{policy}
+	}
+	return p
+}
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	text, _ := json.Marshal(body) // texts and numbers can be marshalled
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n'))
+}
