@@ -52,9 +52,8 @@ func verifyTable(dir string, id uint64) (size int, err error) {
 	case err != nil:
 		return 0, err
 	}
-	_, err = btable.OpenInMemoryTable(b, id, &btable.Options{Compression: options.Snappy, ChkMode: options.OnBlockRead})
-	if err == nil {
-		err = verifyBlocks(b)
+	if err = verifyBlocks(b); err == nil {
+		_, err = btable.OpenInMemoryTable(b, id, &btable.Options{Compression: options.Snappy, ChkMode: options.OnBlockRead})
 	}
 	if err != nil {
 		err = damage(name, "%v", err)
@@ -62,16 +61,20 @@ func verifyTable(dir string, id uint64) (size int, err error) {
 	return len(b), err
 }
 
-// verifyBlocks verifies the checksum of each block of a table in memory. [btable.Table.VerifyChecksum] does the same, but
+// verifyBlocks verifies the checksums of the index and of each block of a table in memory. [btable.Table.VerifyChecksum] does the same, but
 // decompresses each block into new memory, and keeps all blocks until it returns. verifyBlocks reuses one buffer. After a
 // checkpoint of a million counters, Badger has merged about 100 tables; to verify them takes 0.11 s of CPU time in place of
-// 0.48 s.
+// 0.48 s. The errors of Badger would also count as unreadable blocks.
 //
 // table/builder.go of Badger describes a table. It ends with the index, the length of the index, the checksum of the index,
 // and the length of the checksum. A block is compressed by Snappy, and ends with a checksum and the length of the checksum.
 func verifyBlocks(b []byte) error {
-	rest, _ := cutLast(b) // the checksum was verified when the table was opened
+	b = b[:len(b):len(b)] // a block that ends behind it is a panic
+	rest, sum := cutLast(b)
 	_, indexBytes := cutLast(rest)
+	if err := verifySum(indexBytes, sum); err != nil {
+		return fmt.Errorf("the index: %w", err)
+	}
 	index := fb.GetRootAsTableIndex(indexBytes, 0)
 	var at fb.BlockOffset
 	var block []byte
@@ -79,13 +82,10 @@ func verifyBlocks(b []byte) error {
 		index.Offsets(&at, i)
 		var err error
 		if block, err = snappy.Decode(block[:cap(block)], b[at.Offset():at.Offset()+at.Len()]); err != nil {
-			return fmt.Errorf("block %d: %w", i, err)
+			return fmt.Errorf("block %d: it cannot be decompressed", i)
 		}
-		var want pb.Checksum
 		content, sum := cutLast(block)
-		if err = proto.Unmarshal(sum, &want); err == nil && uint64(crc32.Checksum(content, castagnoli)) != want.Sum {
-			err = errors.New("its checksum is wrong") // an error of Badger would count as an unreadable block
-		}
+		err = verifySum(content, sum)
 		if n := len(content) - 4; err == nil && uint64(y.BytesToU32(content[n:]))*4 > uint64(n) { // panics on a shorter block
 			err = errors.New("its list of entries is too long")
 		}
@@ -94,6 +94,16 @@ func verifyBlocks(b []byte) error {
 		}
 	}
 	return nil
+}
+
+// verifySum verifies the encoded checksum of a part of a table.
+func verifySum(part, sum []byte) error {
+	var want pb.Checksum
+	err := proto.Unmarshal(sum, &want)
+	if err == nil && uint64(crc32.Checksum(part, castagnoli)) != want.Sum {
+		err = errors.New("its checksum is wrong")
+	}
+	return err
 }
 
 // cutLast cuts off the last field. The last 4 bytes of b are the length of that field. It panics on an invalid length.
