@@ -149,7 +149,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"account of the gateway twice", site("account a\naccount b"), "account is given twice", "4"},
 		{"key without a place", site("key"), "key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got 0 words", "3"},
 		{"two places in a line", site("key header X bearer"), "key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got 3 words", "3"},
-		{"a misspelt word", site("on_store_eror allow"), `unknown word "on_store_eror" in the directive limitkeeper: did you mean on_store_error?; its words are account, cost, errors, headers, keep_key, key, observe, on_store_error, request_id`, "3"},
+		{"a misspelt word", site("on_store_eror allow"), `unknown word "on_store_eror" in the directive limitkeeper: did you mean on_store_error?; its words are account, cost, errors, headers, keep_key, key, observe, on_store_error, problem_json, request_id, require`, "3"},
 		{"key in the body", site("key body x"), `"body": want header`, "3"},
 		{"key in a header without a name", site("key header"), "key source header: the name is missing, such as X-API-Key", "3"},
 		{"bearer with a name", site("key bearer x"), "takes no name", "3"},

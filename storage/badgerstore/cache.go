@@ -31,6 +31,7 @@ type counter struct {
 	unlogged bool // unsaved, and the next checkpoint appends the state to the event log: see import.go
 
 	changes uint32        // number of changes
+	daysSet uint32        // number of calls of SetDays
 	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
 	counterState
 	shortChain [shortLinks]int64 // memory of a short chain, beside the counter to save a cache miss

@@ -120,6 +120,7 @@ type batched struct {
 	changes  uint32    // the value of counter.changes at that time
 	record   []byte    // within batch.bytes, nil when the counter is not in memory
 	ended    endedDays // the days to archive
+	daysSet  uint32    // the value of counter.daysSet at that time
 }
 
 // batchedRequestID is a request id in a batch, with the position of its event.
@@ -205,7 +206,7 @@ func (b *batch) add(c *counter) {
 	from := len(b.bytes)
 	state, ended := c.forPage(c.kind)
 	b.bytes = state.encode(b.bytes)
-	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, b.bytes[from:len(b.bytes):len(b.bytes)], ended})
+	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, b.bytes[from:len(b.bytes):len(b.bytes)], ended, c.daysSet})
 }
 
 // writeBatch writes a batch and empties it.
@@ -327,7 +328,9 @@ func (b *batch) markWritten(all *counterCache) {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
 		if c := sh.peekLocked(written.ref); c != nil && c == written.counter {
-			c.dropArchived(written.ended)
+			if c.daysSet == written.daysSet { // otherwise the archive has days that SetDays has replaced
+				c.dropArchived(written.ended)
+			}
 			if c.changes == written.changes {
 				c.dirty, c.unsaved = false, false
 			}

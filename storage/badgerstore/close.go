@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // maxClose is the longest time that Close takes. After it, records that are not in a table of Badger are in the event
@@ -71,7 +72,7 @@ func (s *Store) close() error {
 	if err = firstOf(err, unwritten); errors.Is(err, errLost) {
 		unwritten = err
 	}
-	if err == nil {
+	if err == nil || errors.Is(err, eventlog.ErrDamaged) && unwritten == nil { // the database is behind the damage, and a repair begins with it
 		s.db.Finish(s.state())
 	}
 	return firstOf(err, s.closeBadger(unwritten))

@@ -157,7 +157,7 @@ func (s *Store) writeImage(pause func(bytes int) error) error {
 			return err
 		}
 		records := func(fn func(key, value []byte) error) error {
-			return r.batches(nil, pause, func(p path, value []byte) error { return fn(p, value) })
+			return batches(func(read func(view) error) error { return read(r) }, nil, pause, func(p path, value []byte) error { return fn(p, value) })
 		}
 		s.failpoint(failSnapshot)
 		return table.WriteImage(s.dir, mark, records, func() (table.State, error) {

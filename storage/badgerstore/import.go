@@ -68,6 +68,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.CounterDay) error {
 	return s.importInto([]core.CounterID{id}, func(_ int, c *counter) error {
 		c.setDays(c.kind, days)
+		c.daysSet++
 		return s.setLocked(c)
 	})
 }

@@ -210,19 +210,17 @@ func (s *Store) rememberedFrom(now time.Time) (position int64) {
 
 // removeIf removes the records whose paths begin with prefix and for which expired returns true.
 func (s *Store) removeIf(prefix path, pause func(bytes int) error, expired func(p path, value []byte) (bool, error)) error {
-	return s.inView(func(r view) error {
-		var old []path
-		return r.batches(prefix, func(bytes int) error {
-			err := s.removeAll(old, expired)
-			old = nil
-			return firstOf(err, pause(bytes))
-		}, func(p path, value []byte) error {
-			remove, err := expired(p, value)
-			if remove {
-				old = append(old, slices.Clone(p))
-			}
-			return err
-		})
+	var old []path
+	return batches(s.inView, prefix, func(bytes int) error { // a view for each batch: a long one would keep every version of the pages
+		err := s.removeAll(old, expired)
+		old = nil
+		return firstOf(err, pause(bytes))
+	}, func(p path, value []byte) error {
+		remove, err := expired(p, value)
+		if remove {
+			old = append(old, slices.Clone(p))
+		}
+		return err
 	})
 }
 

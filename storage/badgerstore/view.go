@@ -95,18 +95,21 @@ const (
 	iteratorBytes   = 1 << 20
 )
 
-// batches calls fn with every record whose path begins with prefix, in ascending order. fn must not keep its arguments. After each
-// batch, and without an open iterator, it calls pause with the size of the batch. It ends when fn or pause returns an error.
-func (r view) batches(prefix path, pause func(bytes int) error, fn func(p path, value []byte) error) error {
+// batches calls fn with every record whose path begins with prefix, in ascending order. fn must not keep its arguments. It reads each batch in the
+// view that in calls its argument with. After each batch, and without an open iterator, it calls pause with the size of the batch. It
+// ends when fn or pause returns an error.
+func batches(in func(func(view) error) error, prefix path, pause func(bytes int) error, fn func(p path, value []byte) error) error {
 	for from := prefix; ; {
 		bytes, n, next := 0, 0, path(nil)
-		err := r.eachFrom(prefix, from, func(p path, value []byte) (bool, error) {
-			if n++; n > iteratorRecords || bytes > iteratorBytes {
-				next = slices.Clone(p)
-				return false, nil
-			}
-			bytes += len(p) + len(value)
-			return true, fn(p, value)
+		err := in(func(r view) error {
+			return r.eachFrom(prefix, from, func(p path, value []byte) (bool, error) {
+				if n++; n > iteratorRecords || bytes > iteratorBytes {
+					next = slices.Clone(p)
+					return false, nil
+				}
+				bytes += len(p) + len(value)
+				return true, fn(p, value)
+			})
 		})
 		if err == nil {
 			err = pause(bytes)

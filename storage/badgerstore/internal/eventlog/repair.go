@@ -24,8 +24,10 @@ func Cut(o Options, part Run) (aside []string, err error) {
 		return nil, err
 	}
 	var last *segment
-	for i, g := range list {
-		if part.From < part.To && g.base < part.To && (i+1 == len(list) || list[i+1].base > part.From) {
+	seed := seedOf(list)
+	kept := slices.DeleteFunc(slices.Clone(list), func(g *segment) bool { return g.invalid != nil || g.seed != seed }) // as in load
+	for _, g := range list {
+		if i := slices.Index(kept, g); i >= 0 && part.From < part.To && g.base < part.To && (i+1 == len(kept) || kept[i+1].base > part.From) {
 			last = g
 			continue
 		}

@@ -33,6 +33,7 @@ func (db *DB) lost() error {
 
 // update counts the tables that compactions have created since the last update, and updates the inventory. The caller holds mu.
 func (db *DB) update() error {
+	before, _ := db.log().built()
 	manifest, err := readManifest(db.o.Dir)
 	if err != nil {
 		return err
@@ -57,6 +58,9 @@ func (db *DB) update() error {
 			db.created += created
 		}
 		db.read += length
+	}
+	if ended, running := db.log().built(); running == 0 && ended == before { // without a running compaction the manifest has all of them
+		db.created = min(db.created, ended)
 	}
 	return db.kept.describe(manifest, db.o.Dir)
 }

@@ -1,14 +1,19 @@
 package table
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/pb"
 	btable "github.com/dgraph-io/badger/v4/table"
+	"google.golang.org/protobuf/proto"
 )
 
 // TestCompactionWithoutTable: a compaction that cannot create all of its tables deletes the merged ones. That is damage. A
@@ -73,6 +78,57 @@ func block(t *testing.T, db *DB, which func(n int) bool) {
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCompactionAfterRewrite: Badger rewrites the manifest while a compaction has built tables and not listed them yet. A table that a later
+// compaction loses is still noticed.
+func TestCompactionAfterRewrite(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir)
+	defer func() { _ = db.DB.Close() }()
+	watch := func() {
+		t.Helper()
+		if err := db.Watch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compaction := func(built int, listed func()) {
+		for range built {
+			db.log().Debugf("[%d] LOG Compact. Added %d keys. Skipped %d keys.", 0, uint64(100), uint64(0))
+		}
+		listed()
+		db.log().Debugf("[Compactor: %d] Compaction for level: %d DONE", 0, 1)
+	}
+	compaction(3, func() {
+		db.kept.Length += 1000 // as after a rewrite, which makes the manifest shorter
+		watch()
+		appendChanges(t, dir, 3)
+	})
+	watch()
+	compaction(2, func() { appendChanges(t, dir, 0) })
+	wantDamage(t, "Watch", db.Watch(), "compactions have built")
+}
+
+// appendChanges appends to the manifest that a compaction has replaced a table by new ones.
+func appendChanges(t *testing.T, dir string, created int) {
+	t.Helper()
+	set := &pb.ManifestChangeSet{Changes: []*pb.ManifestChange{{Id: 1 << 20, Op: pb.ManifestChange_DELETE}}}
+	for i := range created {
+		set.Changes = append(set.Changes, &pb.ManifestChange{Id: uint64(1<<21 + i), Op: pb.ManifestChange_CREATE, Level: 1})
+	}
+	b, err := proto.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(b))), crc32.Checksum(b, castagnoli))
+	f, err := os.OpenFile(filepath.Join(dir, badger.ManifestFilename), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.Write(append(head, b...))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/pb"
@@ -113,6 +114,9 @@ func RemoveDraft(dir string) error { return os.RemoveAll(filepath.Join(dir, imag
 func ReadImage(dir string, position int64) (State, Records, error) {
 	path := ImagePath(dir, position)
 	state, err := verifyImage(path)
+	if errors.Is(err, syscall.EIO) {
+		err = damage(filepath.Base(path), "%v", err)
+	}
 	state.Position = position
 	return state, func(fn func(key, value []byte) error) error { return readImage(path, fn) }, err
 }

@@ -1,0 +1,45 @@
+package badgerstore
+
+import (
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// TestSetDaysDuringCheckpoint: SetDays replaces the days of a counter while a checkpoint archives them, by other days or by the same. A failure
+// means that an import into a serving store loses days, or keeps days that it has replaced.
+func TestSetDaysDuringCheckpoint(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		begin func(t *testing.T, s *Store) (replacedBy []core.CounterDay)
+	}{
+		{"other days", func(t *testing.T, s *Store) []core.CounterDay {
+			setDays(t, s, []core.CounterDay{keyDay(today-5, 5), keyDay(today-4, 4), keyDay(today-3, 3)})
+			return []core.CounterDay{keyDay(today-4, 7)}
+		}},
+		{"the same days", func(t *testing.T, s *Store) []core.CounterDay {
+			consumeOn(t, s, today, "key", 3)
+			consumeOn(t, s, today+1, "key", 4)
+			return daysOf(t, s, ofKey("key"))
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var h hook
+			s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
+			known(t, s, "key")
+			list := test.begin(t, s)
+			h.once(failPages, func() { setDays(t, s, list) })
+			for range 3 {
+				writeCheckpoint(t, s)
+				wantDays(t, s, ofKey("key"), list...)
+			}
+		})
+	}
+}
+
+func setDays(t *testing.T, s *Store, list []core.CounterDay) {
+	t.Helper()
+	if err := s.SetDays(t.Context(), ofKey("key"), list); err != nil {
+		t.Error(err)
+	}
+}
