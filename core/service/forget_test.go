@@ -107,7 +107,9 @@ func TestForgetAfterUnavailable(t *testing.T) {
 			return err
 		}, service.Allowed},
 		{"expire a key", func() error {
-			_, err := svc.UpdateKey(ctx, c.id, k.ID, core.KeyPatch{ExpiresAt: core.Some(time.Now().Add(time.Nanosecond))})
+			at := time.Now().Add(50 * time.Millisecond)
+			_, err := svc.UpdateKey(ctx, c.id, k.ID, core.KeyPatch{ExpiresAt: core.Some(at)})
+			time.Sleep(time.Until(at))
 			return err
 		}, service.Expired},
 		{"regenerate a key", func() error {
