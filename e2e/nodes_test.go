@@ -124,6 +124,15 @@ func awaitStatus(t *testing.T, s *site, secret string, want int) (stale time.Tim
 	}
 }
 
+// awaitLog waits until the log of a server has a text, and returns the log. It returns without the text after patience.
+func awaitLog(s *site, text string) (log string) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if log = s.serverLog(); strings.Contains(log, text) || time.Now().After(deadline) {
+			return log
+		}
+	}
+}
+
 // While Redis does not answer, gateways answer according to on_store_error, and no request hangs. When Redis is back, they
 // count again, and no answered request is missing.
 func TestRedisAway(t *testing.T) {
@@ -158,6 +167,9 @@ func TestRedisAway(t *testing.T) {
 		if fault.end == nil {
 			return
 		}
+		for _, s := range []*site{deny, allow} { // each node notices the fault
+			awaitLog(s, "redis is away")
+		}
 		fault.end()
 		begun := time.Now()
 		awaitStatus(t, deny, secret, 200)
@@ -165,11 +177,8 @@ func TestRedisAway(t *testing.T) {
 		if used, _ := deny.used(key); used <= before {
 			t.Errorf("%s: got the usage %d, want more than %d", fault.name, used, before)
 		}
-		for _, s := range []*site{deny, allow} { // each node notices the fault
-			log := s.serverLog()
-			for deadline := time.Now().Add(patience); !strings.Contains(log, "redis is back") && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-				log = s.serverLog()
-			}
+		for _, s := range []*site{deny, allow} {
+			log := awaitLog(s, "redis is back")
 			for _, line := range []string{"redis is away", "redis is back"} {
 				if n := strings.Count(log, line); n != 1 {
 					t.Errorf("%s: the log says %q %d times, want once:\n%s", fault.name, line, n, log)
