@@ -33,7 +33,7 @@ func (c *call) write(status int, o object) error {
 		return service.ErrTooManyRequests
 	}
 	defer release()
-	writeBody(c.w, status, body)
+	WriteBody(c.w, status, typeJSON, body)
 	return nil
 }
 
@@ -42,20 +42,22 @@ func (c *call) writeData(status int, o object) error { return c.write(status, ob
 
 func writeError(w http.ResponseWriter, status int, o object) {
 	body, _ := o.append(nil) // an error answer can be marshalled
-	writeBody(w, status, body)
+	WriteBody(w, status, typeJSON, body)
 }
 
-// writeBody answers with a JSON text and a newline. It may append the newline in place.
-func writeBody(w http.ResponseWriter, status int, body []byte) {
+const typeJSON = "application/json"
+
+// WriteBody answers with a JSON text of a media type and a newline. It may append the newline in place.
+func WriteBody(w http.ResponseWriter, status int, mediaType string, body []byte) {
 	var room [48]byte
 	var f fields
-	f.writeBody(w, status, room[:0], body)
+	f.writeBody(w, status, mediaType, room[:0], body)
 }
 
-// writeBody is [writeBody] with the fields so far, whose values are in text.
-func (f *fields) writeBody(w http.ResponseWriter, status int, text, body []byte) {
+// writeBody is [WriteBody] with the fields so far, whose values are in text.
+func (f *fields) writeBody(w http.ResponseWriter, status int, mediaType string, text, body []byte) {
 	body = append(body, '\n') // keeps a terminal readable
-	text = append(text, "application/json"...)
+	text = append(text, mediaType...)
 	f.end("Content-Type", text)
 	text = strconv.AppendInt(text, int64(len(body)), 10)
 	f.end("Content-Length", text)

@@ -134,7 +134,7 @@ func appendPolicies(b []byte, limits []core.LimitUsage, rate *core.Rate) []byte 
 		}
 	}
 	if rate != nil {
-		b = appendParameter(appendName(b, len(limits), RatePolicy), ";q=", rate.Requests)
+		b = appendRate(b, len(limits), ";q=", rate.Requests)
 		b = appendParameter(b, ";w=", int64(rate.Per.Duration().Seconds()))
 	}
 	return b
@@ -152,7 +152,7 @@ func appendRests(b []byte, limits []core.LimitUsage, rateWait time.Duration, now
 		}
 	}
 	if rateWait > 0 {
-		b = appendParameter(appendName(b, len(limits), RatePolicy), ";r=", 0)
+		b = appendRate(b, len(limits), ";r=", 0)
 		b = appendParameter(b, ";t=", service.WholeSeconds(rateWait))
 	}
 	return b
@@ -161,32 +161,31 @@ func appendRests(b []byte, limits []core.LimitUsage, rateWait time.Duration, now
 // appendQuota appends the i-th member of a list, with one parameter. Its name is the period of a limit of requests, and
 // the meter and the period of other limits, such as "tokens-month".
 func appendQuota(b []byte, i int, u *core.LimitUsage, name string, n int64) []byte {
-	period := u.Period.String()
-	if u.Meter == core.MeterRequests {
-		return appendParameter(appendName(b, i, period), name, n)
-	}
-	return appendParameter(appendName(b, i, u.Meter, "-", period), name, n)
+	return appendParameter(append(appendPolicy(beginName(b, i), u.Limit), '"'), name, n)
+}
+
+// appendRate appends the rate as the i-th member of a list, with one parameter.
+func appendRate(b []byte, i int, name string, n int64) []byte {
+	return appendParameter(append(append(beginName(b, i), RatePolicy...), '"'), name, n)
 }
 
 // RatePolicy is the name of the rate in the RateLimit fields.
 const RatePolicy = "rate"
 
 // PolicyName returns the name of a limit in the RateLimit fields.
-func PolicyName(l core.Limit) string {
-	if l.Meter == core.MeterRequests {
-		return l.Period.String()
+func PolicyName(l core.Limit) string { return string(appendPolicy(nil, l)) }
+
+func appendPolicy(b []byte, l core.Limit) []byte {
+	if l.Meter != core.MeterRequests {
+		b = append(append(b, l.Meter...), '-')
 	}
-	return l.Meter + "-" + l.Period.String()
+	return append(b, l.Period.String()...)
 }
 
-// appendName appends the name of the i-th member of a list, a string in several parts.
-func appendName(b []byte, i int, parts ...string) []byte {
+// beginName begins the name of the i-th member of a list, which is a string.
+func beginName(b []byte, i int) []byte {
 	if i > 0 {
 		b = append(b, ", "...)
-	}
-	b = append(b, '"')
-	for _, part := range parts {
-		b = append(b, part...)
 	}
 	return append(b, '"')
 }

@@ -21,7 +21,7 @@ func WriteValidation(w http.ResponseWriter, status int, d *service.Decision, s R
 	var room [256]byte       // enough for most decisions
 	var f fields
 	text := s.add(&f, room[:0], w.Header(), d, d.At)
-	f.writeBody(w, status, text, appendValidation(body[:0], d))
+	f.writeBody(w, status, typeJSON, text, appendValidation(body[:0], d))
 }
 
 // appendValidation appends the JSON of a decision, ten times faster than json.Marshal and with the

@@ -141,9 +141,7 @@ func (v *requestState) problem(status int, e *core.Error) any {
 	return p
 }
 
-func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+func writeJSON(w http.ResponseWriter, status int, mediaType string, body any) {
 	text, _ := json.Marshal(body) // texts and numbers can be marshalled
-	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n'))
+	adminapi.WriteBody(w, status, mediaType, text)
 }

@@ -43,13 +43,8 @@ type Need struct {
 // compile returns the guard of the restrictions, and an error if they are invalid.
 func (r *Restrictions) compile() (*Guard, error) {
 	g := new(Guard)
-	for _, scope := range r.Scopes {
-		if !scopeForm.MatchString(scope) {
-			return nil, Invalid("scopes", wantScope)
-		}
-	}
-	if len(r.Scopes) > MaxScopes {
-		return nil, Invalid("scopes", fmt.Sprintf("Scopes must be at most %d", MaxScopes))
+	if problem := scopesProblem(r.Scopes); problem != "" {
+		return nil, Invalid("scopes", problem)
 	}
 	for _, list := range []struct {
 		name, label string
@@ -110,16 +105,23 @@ func (g *Guard) addNetwork(text string) (problem string) {
 
 var scopeForm = regexp.MustCompile(`^[a-z0-9][a-z0-9:._-]{0,63}$`)
 
-const wantScope = "Each scope must be 1 to 64 of a-z 0-9 : . _ - and begin with a letter or a digit"
+// scopesProblem returns what is wrong with names of scopes, "" for nothing.
+func scopesProblem(scopes []string) string {
+	switch {
+	case len(scopes) > MaxScopes:
+		return fmt.Sprintf("Scopes must be at most %d", MaxScopes)
+	case slices.ContainsFunc(scopes, func(s string) bool { return !scopeForm.MatchString(s) }):
+		return "Each scope must be 1 to 64 of a-z 0-9 : . _ - and begin with a letter or a digit"
+	}
+	return ""
+}
 
 // CheckNeed returns an error with the code INVALID_REQUEST if the scopes or features that a request needs are invalid.
 func CheckNeed(scopes, features []string) error {
-	switch {
-	case len(scopes) > MaxScopes:
-		return BadRequest("scopes", fmt.Sprintf("Scopes must be at most %d", MaxScopes))
-	case slices.ContainsFunc(scopes, func(s string) bool { return !scopeForm.MatchString(s) }):
-		return BadRequest("scopes", wantScope)
-	case len(features) > maxFeatures || slices.ContainsFunc(features, func(f string) bool { return f == "" || utf8.RuneCountInString(f) > maxNameLength }):
+	if problem := scopesProblem(scopes); problem != "" {
+		return BadRequest("scopes", problem)
+	}
+	if len(features) > maxFeatures || slices.ContainsFunc(features, func(f string) bool { return f == "" || utf8.RuneCountInString(f) > maxNameLength }) {
 		return BadRequest("features", fmt.Sprintf("Features must be at most %d, each of 1 to %d characters", maxFeatures, maxNameLength))
 	}
 	return nil

@@ -113,7 +113,7 @@ func TestAllowedIPs(t *testing.T) {
 	}
 }
 
-// TestScopes: a key with scopes has what it names, and a key without scopes may do everything. Features are features of the plan.
+// TestScopes: a key with scopes has no other scope, and a key without scopes has every scope. The features are those of the plan.
 func TestScopes(t *testing.T) {
 	for _, test := range []struct {
 		scopes, needs []string

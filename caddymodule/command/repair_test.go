@@ -10,8 +10,8 @@ import (
 // dryRun ends what repair prints without --yes.
 const dryRun = "Nothing was changed. Run the command again with --yes to do this.\n"
 
-// TestRepairCommand: repair prints what cannot be read, and what it would keep. With --yes it keeps the damaged file under another
-// name, and the store is whole afterwards.
+// TestRepairCommand: repair prints the damage, and the numbers of records that it would keep and lose. With --yes it keeps the damaged file
+// under another name, and the store is whole afterwards.
 func TestRepairCommand(t *testing.T) {
 	dir := usedStore(t, 20)
 	out, _, err := runCommand("repair", repairCommand, "--store", "badger:"+dir)

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // takeInodes creates files next to the directory of a store until no inode is left, and also takes the inodes that the store frees afterwards. giveBack
@@ -27,21 +26,9 @@ func takeInodes(t *testing.T, dir string) (giveBack func()) {
 	if err := take(); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-				_ = take()
-			}
-		}
-	}()
+	stop := keepDoing(func() { _ = take() })
 	return func() {
-		close(stop)
-		<-ended
+		stop()
 		for _, name := range names {
 			if err := os.Remove(name); err != nil {
 				t.Error(err)

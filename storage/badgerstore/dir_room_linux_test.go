@@ -109,24 +109,33 @@ func keepFull(t *testing.T, dir string, left uint64) (empty func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, ended := make(chan struct{}), make(chan error, 1)
+	stop := keepDoing(func() { _ = otherProgram{f}.fill(left) })
+	return func() {
+		stop()
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		remove()
+	}
+}
+
+// keepDoing calls fn every millisecond, until stop is called. stop waits for the last call to end.
+func keepDoing(fn func()) (stop func()) {
+	stopping, ended := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(ended)
 		for {
 			select {
-			case <-stop:
-				ended <- f.Close()
+			case <-stopping:
 				return
 			case <-time.After(time.Millisecond):
-				_ = otherProgram{f}.fill(left)
+				fn()
 			}
 		}
 	}()
 	return func() {
-		close(stop)
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		remove()
+		close(stopping)
+		<-ended
 	}
 }
 

@@ -69,8 +69,8 @@ func (k *imagedKill) damage(t *testing.T, position int64) {
 	changeByte(t, k.segment, position-k.base+segmentData+30)
 }
 
-// wantOpen fails unless the repaired store is whole and counts requests. Each key has used at most what it has counted, and the key
-// b at least what the image has.
+// wantOpen fails unless the repaired store is whole and counts requests. The usage of each key is at most the number of its counted requests, and that
+// of the key b at least the number in the image.
 func (k *imagedKill) wantOpen(t *testing.T, least int64) {
 	t.Helper()
 	if got := checkDamages(t, k.dir); len(got) > 0 {
