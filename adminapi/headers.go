@@ -57,17 +57,18 @@ func (s RateLimitHeaders) add(f *fields, b []byte, h http.Header, d *service.Dec
 		limits := d.Limits
 		var only [1]core.LimitUsage
 		if limits == nil && !d.Limit.Unlimited() {
-			only[0] = core.LimitUsage{Limit: d.Limit, Usage: d.Usage}
+			only[0] = d.LimitUsage
 			limits = only[:]
 		}
-		if len(limits) > 0 || d.Plan.Rate != nil {
+		own := d.OwnRate()
+		if len(limits) > 0 || d.Plan.Rate != nil || own != nil {
 			b = appendList(b, h["Ratelimit-Policy"])
-			b = appendPolicies(b, limits, d.Plan.Rate)
+			b = appendPolicies(b, limits, d.Plan.Rate, own)
 			f.end("Ratelimit-Policy", b)
 		}
 		if len(limits) > 0 || d.RetryAfter > 0 {
 			b = appendList(b, h["Ratelimit"])
-			b = appendRests(b, limits, d.RetryAfter, now)
+			b = appendRests(b, limits, d, now)
 			f.end("Ratelimit", b)
 		}
 	}
@@ -121,8 +122,8 @@ func appendList(b []byte, members []string) []byte {
 }
 
 // appendPolicies appends the members of RateLimit-Policy: the maximum of each limit, and the length of its window in
-// seconds unless it does not end. A meter other than requests has a quota unit (qu) of its own. The rate is the last member.
-func appendPolicies(b []byte, limits []core.LimitUsage, rate *core.Rate) []byte {
+// seconds unless it does not end. A meter other than requests has a quota unit (qu) of its own. The rates of the plan and of the key are the last members.
+func appendPolicies(b []byte, limits []core.LimitUsage, rate, own *core.Rate) []byte {
 	for i := range limits {
 		u := &limits[i]
 		b = appendQuota(b, i, u, ";q=", u.Max)
@@ -133,17 +134,26 @@ func appendPolicies(b []byte, limits []core.LimitUsage, rate *core.Rate) []byte 
 			b = append(append(append(b, `;qu="limitkeeper-`...), u.Meter...), '"')
 		}
 	}
+	n := len(limits)
 	if rate != nil {
-		b = appendRate(b, len(limits), ";q=", rate.Requests)
-		b = appendParameter(b, ";w=", int64(rate.Per.Duration().Seconds()))
+		b = appendWindow(appendRate(b, n, core.OfPlan, ";q=", rate.Requests), rate)
+		n++
+	}
+	if own != nil {
+		b = appendWindow(appendRate(b, n, core.OfKey, ";q=", own.Requests), own)
 	}
 	return b
+}
+
+// appendWindow appends the unit of time of a rate in seconds.
+func appendWindow(b []byte, rate *core.Rate) []byte {
+	return appendParameter(b, ";w=", int64(rate.Per.Duration().Seconds()))
 }
 
 // appendRests appends the members of RateLimit: the rest of each limit, and the seconds until the limit resets unless it
 // never does. After a refusal by the rate, the rate is the last member, with the time until it allows a request. Otherwise the
 // store knows what is left of the rate, and no answer says it.
-func appendRests(b []byte, limits []core.LimitUsage, rateWait time.Duration, now time.Time) []byte {
+func appendRests(b []byte, limits []core.LimitUsage, d *service.Decision, now time.Time) []byte {
 	for i := range limits {
 		u := &limits[i]
 		b = appendQuota(b, i, u, ";r=", u.Limit.Remaining(u.Used))
@@ -151,29 +161,34 @@ func appendRests(b []byte, limits []core.LimitUsage, rateWait time.Duration, now
 			b = appendParameter(b, ";t=", service.WholeSeconds(u.Window.End.Sub(now)))
 		}
 	}
-	if rateWait > 0 {
-		b = appendRate(b, len(limits), ";r=", 0)
-		b = appendParameter(b, ";t=", service.WholeSeconds(rateWait))
+	if d.RetryAfter > 0 {
+		b = appendRate(b, len(limits), d.RateOf, ";r=", 0)
+		b = appendParameter(b, ";t=", service.WholeSeconds(d.RetryAfter))
 	}
 	return b
 }
 
 // appendQuota appends the i-th member of a list, with one parameter. Its name is the period of a limit of requests, and
-// the meter and the period of other limits, such as "tokens-month".
+// the meter and the period of other limits, such as "tokens-month". The name of a limit of the key begins with "key-".
 func appendQuota(b []byte, i int, u *core.LimitUsage, name string, n int64) []byte {
-	return appendParameter(append(appendPolicy(beginName(b, i), u.Limit), '"'), name, n)
+	return appendParameter(append(appendPolicy(beginName(b, i, u.Of), u.Limit), '"'), name, n)
 }
 
-// appendRate appends the rate as the i-th member of a list, with one parameter.
-func appendRate(b []byte, i int, name string, n int64) []byte {
-	return appendParameter(append(append(beginName(b, i), RatePolicy...), '"'), name, n)
+// appendRate appends a rate as the i-th member of a list, with one parameter.
+func appendRate(b []byte, i int, of core.Origin, name string, n int64) []byte {
+	return appendParameter(append(append(beginName(b, i, of), ratePolicy...), '"'), name, n)
 }
 
-// RatePolicy is the name of the rate in the RateLimit fields.
-const RatePolicy = "rate"
+// ratePolicy is the name of the rate of a plan in the RateLimit fields.
+const ratePolicy = "rate"
 
-// PolicyName returns the name of a limit in the RateLimit fields.
-func PolicyName(l core.Limit) string { return string(appendPolicy(nil, l)) }
+// PolicyName returns the name of the limit or rate that has refused a request, as it is in the RateLimit fields.
+func PolicyName(d *service.Decision) string {
+	if d.RetryAfter > 0 {
+		return string(append(appendOrigin(nil, d.RateOf), ratePolicy...))
+	}
+	return string(appendPolicy(appendOrigin(nil, d.Of), d.Limit))
+}
 
 func appendPolicy(b []byte, l core.Limit) []byte {
 	if l.Meter != core.MeterRequests {
@@ -182,12 +197,20 @@ func appendPolicy(b []byte, l core.Limit) []byte {
 	return append(b, l.Period.String()...)
 }
 
+// appendOrigin appends the beginning of the name of a limit or rate: "key-" if it is of the key, which may have the same limits as the plan.
+func appendOrigin(b []byte, of core.Origin) []byte {
+	if of == core.OfKey {
+		b = append(b, "key-"...)
+	}
+	return b
+}
+
 // beginName begins the name of the i-th member of a list, which is a string.
-func beginName(b []byte, i int) []byte {
+func beginName(b []byte, i int, of core.Origin) []byte {
 	if i > 0 {
 		b = append(b, ", "...)
 	}
-	return append(b, '"')
+	return appendOrigin(append(b, '"'), of)
 }
 
 // appendParameter appends an integer parameter of a structured field.

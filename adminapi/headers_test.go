@@ -19,8 +19,8 @@ func decision(name string, limit, used int64) *service.Decision {
 	return &service.Decision{
 		Outcome: service.Allowed,
 		Plan:    &core.Plan{Name: name, Limit: limit, Period: core.Month},
-		Limit:   core.Limit{Meter: core.MeterRequests, Max: limit, Period: core.Month},
-		Usage:   core.Usage{Window: core.Month.Window(at), Used: used},
+		LimitUsage: core.LimitUsage{Limit: core.Limit{Meter: core.MeterRequests, Max: limit, Period: core.Month}, Of: core.OfPlan,
+			Usage: core.Usage{Window: core.Month.Window(at), Used: used}},
 	}
 }
 
@@ -35,7 +35,7 @@ func TestHeadersListLimits(t *testing.T) {
 	several.Limits = []core.LimitUsage{usage("requests", 1000, core.Month, 45), usage("requests", 5, core.Minute, 5), usage("tokens", 100, core.Month, 30), usage("spend", 7, core.Lifetime, 1)}
 	lifetime, unlimited := decision("Basic", core.Unlimited, 45), decision("Basic", core.Unlimited, 45)
 	lifetime.Limits = several.Limits[3:]
-	lifetime.Limit, lifetime.Usage = lifetime.Limits[0].Limit, lifetime.Limits[0].Usage
+	lifetime.LimitUsage = lifetime.Limits[0]
 	rated, over := decision("Basic", core.Unlimited, 45), decision("Basic", 1000, 45)
 	rated.Plan.Rate = &core.Rate{Requests: 10, Per: core.PerSecond, Burst: 20}
 	over.Plan.Rate, over.Outcome, over.RetryAfter = &core.Rate{Requests: 30, Per: core.PerMinute, Burst: 1}, service.OverRate, 1200*time.Millisecond
@@ -177,7 +177,7 @@ func TestWriteValidationAndRefusal(t *testing.T) {
 		want   string
 	}{
 		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 429, denied, 0) }, 429,
-			`{"success":false,"error":"Rate limit exceeded","reason":"quota","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z","meter":"requests","period":"month"}}`},
+			`{"success":false,"error":"Rate limit exceeded","reason":"quota","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z","meter":"requests","period":"month","of":"plan"}}`},
 		{func(w http.ResponseWriter) {
 			adminapi.WriteValidation(w, 403, &service.Decision{Outcome: service.Disabled}, 0)
 		}, 403,

@@ -45,6 +45,7 @@ func viewKeyUsage(u *service.KeyUsage) object {
 		{"plan_name", u.Plan.Name},
 		{"last_used_at", orNull(u.LastUsedAt)},
 		{"denied_omitted", u.DeniedOmitted},
+		{"of", u.Of},
 		{"limits", viewLimits(u.Limits)},
 	}
 }

@@ -52,9 +52,9 @@ func TestSeveralLimits(t *testing.T) {
 	if field := r.at("details")["field"]; field != "costs.token" {
 		t.Errorf("an unknown meter: got the field %v, want costs.token", field)
 	}
-	const want = `[map[max:3 meter:requests period:day remaining:0 reset_time:2026-03-15T00:00:00Z used:3] ` +
-		`map[max:100 meter:tokens period:month remaining:0 reset_time:2026-04-01T00:00:00Z used:100] ` +
-		`map[max:9 meter:requests period:lifetime remaining:6 reset_time:<nil> used:3]]`
+	const want = `[map[max:3 meter:requests of:plan period:day remaining:0 reset_time:2026-03-15T00:00:00Z used:3] ` +
+		`map[max:100 meter:tokens of:plan period:month remaining:0 reset_time:2026-04-01T00:00:00Z used:100] ` +
+		`map[max:9 meter:requests of:plan period:lifetime remaining:6 reset_time:<nil> used:3]]`
 	usage := a.do("GET", prefix+"/keys/"+key+"/usage", nil).want(200).data()
 	counters := a.do("GET", prefix+"/users/"+user+"/usage", nil).want(200).data()["counters"].([]any)
 	for name, got := range map[string]any{

@@ -17,6 +17,8 @@ type limit struct {
 	Used      int64       `json:"used"`
 	Remaining int64       `json:"remaining"`
 	ResetTime *time.Time  `json:"reset_time"` // null: never
+	Of        core.Origin `json:"of"`
+	Overage   *int64      `json:"overage,omitempty"` // of a limit that denies nothing
 }
 
 // viewLimits returns limits with their usage. It leaves out the missing primary limit of a plan.
@@ -24,7 +26,7 @@ func viewLimits(list []core.LimitUsage) []limit {
 	views := make([]limit, 0, len(list))
 	for _, u := range list {
 		if !u.Limit.Unlimited() {
-			views = append(views, limit{u.Meter, u.Period, u.Max, u.Used, u.Limit.Remaining(u.Used), orNull(u.Window.End)})
+			views = append(views, limit{u.Meter, u.Period, u.Max, u.Used, u.Limit.Remaining(u.Used), orNull(u.Window.End), u.Of, u.Overage()})
 		}
 	}
 	return views

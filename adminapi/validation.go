@@ -75,7 +75,12 @@ func appendUsage(b []byte, d *service.Decision) []byte {
 	b = append(b, d.Limit.Meter...)
 	b = append(b, `","period":"`...)
 	b = append(b, d.Limit.Period.String()...)
+	b = append(b, `","of":"`...)
+	b = append(b, d.Of...)
 	b = append(b, '"')
+	if n := d.Overage(); n != nil {
+		b = strconv.AppendInt(append(b, `,"overage":`...), *n, 10)
+	}
 	if d.RetryAfter > 0 {
 		b = append(b, `,"retry_after":`...)
 		b = strconv.AppendFloat(b, d.RetryAfter.Seconds(), 'f', -1, 64)

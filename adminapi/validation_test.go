@@ -31,6 +31,8 @@ func FuzzValidate(f *testing.F) {
 			PeriodEnd    *time.Time  `json:"period_end"`
 			Meter        string      `json:"meter"`
 			Period       core.Period `json:"period"`
+			Of           core.Origin `json:"of"`
+			Overage      *int64      `json:"overage,omitempty"`
 			RetryAfter   float64     `json:"retry_after,omitempty"`
 			Limits       []limit     `json:"limits,omitempty"`
 		}
@@ -45,10 +47,11 @@ func FuzzValidate(f *testing.F) {
 				most = core.Unlimited
 			}
 			d.Plan = &core.Plan{Name: plan, Limit: most}
-			d.Limit = core.Limit{Meter: "requests", Max: most, Period: period}
+			d.Limit = core.Limit{Meter: "requests", Max: most, Period: period, OnExceed: core.OnExceed(used%3 == 0)}
+			d.Of = core.OfPlan
 			d.Usage = core.Usage{Window: period.Window(at), Used: used}
 			end := orNull(d.Usage.Window.End)
-			of := usage{used, nil, nil, end, plan, d.Usage.Window.Start, end, "requests", period, 0, nil}
+			of := usage{used, nil, nil, end, plan, d.Usage.Window.Start, end, "requests", period, d.Of, d.Overage(), 0, nil}
 			if d.Outcome == service.OverRate {
 				d.RetryAfter = time.Duration(1+uint64(used)%60_000_000) * time.Millisecond
 				of.RetryAfter = d.RetryAfter.Seconds()
@@ -73,8 +76,8 @@ func FuzzValidate(f *testing.F) {
 // Answers share no memory: a handler that modifies header values in place does not change another answer.
 func TestHeadersAreNotShared(t *testing.T) {
 	d := &service.Decision{Outcome: service.Allowed, Plan: &core.Plan{Name: "Basic", Limit: 10, Period: core.Month},
-		Limit: core.Limit{Meter: "requests", Max: 10, Period: core.Month},
-		Usage: core.Usage{Window: core.Month.Window(time.Unix(1_772_000_000, 0)), Used: 1}}
+		LimitUsage: core.LimitUsage{Limit: core.Limit{Meter: "requests", Max: 10, Period: core.Month},
+			Usage: core.Usage{Window: core.Month.Window(time.Unix(1_772_000_000, 0)), Used: 1}}}
 	answer := func() http.Header {
 		w := httptest.NewRecorder()
 		WriteValidation(w, http.StatusOK, d, XRateLimitHeaders|IETFHeaders)

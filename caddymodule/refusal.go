@@ -131,12 +131,8 @@ func (v *requestState) problem(status int, e *core.Error) any {
 		p["reason"] = e.Reason
 	}
 	if status == http.StatusTooManyRequests {
-		policy := adminapi.PolicyName(v.decision.Limit)
-		if e.Reason == core.ReasonRate {
-			policy = adminapi.RatePolicy
-		}
 		p["type"], p["title"] = "https://iana.org/assignments/http-problem-types#quota-exceeded", e.Message
-		p["violated-policies"] = []string{policy}
+		p["violated-policies"] = []string{adminapi.PolicyName(&v.decision)}
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 )
 
@@ -8,18 +9,82 @@ import (
 type Terms struct {
 	PlanID   string
 	PlanName string
-	Period   Period  // of the primary limit, which is of the meter requests
-	Limit    int64   // the primary limit; Unlimited for none
-	Further  []Limit // the other limits; they are shared, do not change them
-	Rate     *Rate   // nil for none; it is shared, do not change it
+	Period   Period     // of the primary limit, which is of the meter requests
+	OnExceed OnExceed   // of the primary limit
+	Limit    int64      // the primary limit; Unlimited for none
+	Further  []Limit    // the other limits; they are shared, do not change them
+	Rate     *Rate      // nil for none; it is shared, do not change it
+	OfUser   uint64     // bit i is set if the limit with the index i is an override of the user
+	Own      *OwnLimits // of the key alone, on its own counter; nil for none. They are shared, do not change them.
 }
 
-// LimitAt returns the limit at an index: 0 is the primary limit, and the others follow.
-func (t *Terms) LimitAt(i int) Limit {
-	if i == 0 {
-		return Limit{MeterRequests, t.Limit, t.Period}
+// WithoutRates returns a copy without rates, as a store keeps the terms of a first answer.
+func (t *Terms) WithoutRates() *Terms {
+	c := *t
+	if c.Rate = nil; c.Own != nil {
+		c.Own = &OwnLimits{Limits: c.Own.Limits}
+		if len(c.Own.Limits) == 0 {
+			c.Own = nil
+		}
 	}
-	return t.Further[i-1]
+	return &c
+}
+
+// Origin is the owner of a limit: the plan, the user or the key.
+type Origin string
+
+// The origins of limits.
+const (
+	OfPlan Origin = "plan"
+	OfUser Origin = "user" // an override
+	OfKey  Origin = "key"
+)
+
+// Limits returns the number of limits, with the missing primary limit of a plan.
+func (t *Terms) Limits() int {
+	n := 1 + len(t.Further)
+	if t.Own != nil {
+		n += len(t.Own.Limits)
+	}
+	return n
+}
+
+// LimitAt returns the limit at an index below Limits: 0 is the primary limit. The other limits of the plan and the user follow, and then the limits
+// of the key.
+func (t *Terms) LimitAt(i int) Limit {
+	switch {
+	case i == 0:
+		return Limit{MeterRequests, t.Limit, t.Period, t.OnExceed}
+	case i <= len(t.Further):
+		return t.Further[i-1]
+	}
+	return t.Own.Limits[i-1-len(t.Further)]
+}
+
+// OriginAt returns the owner of the limit at an index.
+func (t *Terms) OriginAt(i int) Origin {
+	switch {
+	case i > len(t.Further):
+		return OfKey
+	case t.OfUser>>i&1 == 1:
+		return OfUser
+	}
+	return OfPlan
+}
+
+// Usages returns the usage under each limit, the primary one first: of the deciding counter, and under the limits of the key of the counter of the key.
+// Without any limit it returns the usage of the requests in the period, and the limit is [Limit.Unlimited].
+func (t *Terms) Usages(deciding, key *Counter, anchors Anchors, at time.Time) (list []LimitUsage) {
+	for i := range t.Limits() {
+		l, c := t.LimitAt(i), deciding
+		if t.OriginAt(i) == OfKey {
+			c = key
+		}
+		if !l.Unlimited() || t.Limits() == 1 {
+			list = append(list, LimitUsage{l, t.OriginAt(i), c.Usage(l.Meter, l.Period, anchors, at)})
+		}
+	}
+	return list
 }
 
 // Consumption is a request for [Store.Consume].
@@ -33,6 +98,7 @@ type Consumption struct {
 	Anchors Anchors     // of the user
 	Cost    int64       // requests, 0…MaxCost
 	Costs   []MeterCost // of the other meters, sorted by name; each is 1…MaxMeterCost
+	Later   []string    // meters that are charged afterwards: each limit of such a meter must have something left
 	Entry   Entry       // for the history; its At is the time of the request
 
 	// Retention is how long the entry must be kept. The store may delete it afterwards.
@@ -67,6 +133,11 @@ func (c *Consumption) costOf(meter string) int64 {
 	return 0
 }
 
+// needs reports whether the limits of a meter that the request does not cost must have something left.
+func (c *Consumption) needs(meter string) bool {
+	return !c.Counts() || slices.Contains(c.Later, meter)
+}
+
 // DecidingCounter returns the id of the deciding counter.
 func (c *Consumption) DecidingCounter() CounterID {
 	if c.Shared {
@@ -85,10 +156,11 @@ func (c *Consumption) Repeats(first time.Time) bool {
 type ConsumeResult struct {
 	Allowed    bool
 	Reason     Reason        // why the request is denied, "" if it is allowed
-	RetryAfter time.Duration // with ReasonRate: the time until the bucket has a token
+	RetryAfter time.Duration // with ReasonRate: the time until each bucket has a token
+	RateOf     Origin        // with ReasonRate: the owner of the rate, OfPlan or OfKey
 	Deciding   int           // the index of the deciding limit: see [Terms.LimitAt]
-	Usage      Usage         // of the deciding counter and limit, after the step
-	Limits     []LimitUsage  // of each limit, by its index; nil when the plan has only the primary one. Without a primary limit, index 0 is zero.
+	Usage      Usage         // of the deciding limit, after the step
+	Limits     []LimitUsage  // of each limit, by its index; nil when there is only the primary one. Without a primary limit, index 0 is zero.
 	FirstTerms *Terms        // of the first answer, if the request repeats an earlier one; else nil
 }
 

@@ -92,50 +92,76 @@ func (c *Counter) used(meter string, p Period, since *Since) int64 {
 	return 0
 }
 
-// Consume counts a request unless it is denied: it returns the result of [Counter.Decide], and adds an allowed request
-// with a cost to the counter and to its bucket.
-func (c *Counter) Consume(r *Consumption, b *Bucket) ConsumeResult {
-	v := c.Decide(r, *b)
-	switch {
-	case r.Adjustment != nil:
-		c.Adjust(r.Adjustment, r.Charge())
-	case v.Allowed && r.Counts():
-		c.Add(r.Charge())
-		b.Take(r.Rate, r.Entry.At)
+// Buckets are the token buckets of a request: of the deciding counter for the rate of the plan, and of the key for its own rate.
+type Buckets struct{ Deciding, Own Bucket }
+
+// Wait returns how long a request must wait until each bucket has a token for it, 0 if they have, and whose rate the request waits for longest.
+func (b *Buckets) Wait(r *Consumption) (wait time.Duration, of Origin) {
+	wait, of = b.Deciding.Wait(r.Rate, r.Entry.At), OfPlan
+	if r.Own != nil {
+		if own := b.Own.Wait(r.Own.Rate, r.Entry.At); own > wait {
+			wait, of = own, OfKey
+		}
+	}
+	return wait, of
+}
+
+// Take takes a token out of each bucket that has a rate.
+func (b *Buckets) Take(r *Consumption) {
+	b.Deciding.Take(r.Rate, r.Entry.At)
+	if r.Own != nil {
+		b.Own.Take(r.Own.Rate, r.Entry.At)
+	}
+}
+
+// reading is a counter at the time of a request.
+type reading struct {
+	*Counter
+	at    time.Time // in the windows of the counter, or later
+	since Since     // the usage counts in windows since these times
+}
+
+// readFor returns the counter at the time of a request.
+func (c *Counter) readFor(r *Consumption) reading {
+	v := reading{Counter: c, at: r.Entry.At} // the zero since: all usage in the windows of c.At counts
+	if s := v.at.Unix(); s > c.At {
+		v.since = r.Anchors.Since(v.at)
+	} else if s < c.At {
+		v.at = time.Unix(c.At, 0)
 	}
 	return v
 }
 
-// Decide returns the result of a request, and changes nothing. A request is allowed when every limit has room for its
-// cost on the meter of the limit, and the bucket of the counter has a token. A limit has room for a cost of 0. A request
-// that costs nothing at all is allowed while every limit has something left, and the bucket a token.
-func (c *Counter) Decide(r *Consumption, b Bucket) ConsumeResult {
+// Decide returns the result of a request, and changes nothing. c is the deciding counter, and key the counter of the key, for the limits of the key
+// alone. A request is allowed when every limit has room for its cost on the meter of the limit, and every bucket has a token. A limit has room for
+// a cost of 0, unless the meter is charged later. A request that costs nothing at all is allowed while every limit has something left, and every bucket
+// a token. A limit with [AllowExceed] has room for everything.
+func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult {
 	if r.Adjustment != nil {
 		return ConsumeResult{Allowed: true}
 	}
-	at := r.Entry.At
-	var since Since // of the windows of c.At: all usage counts
-	if s := at.Unix(); s > c.At {
-		since = r.Anchors.Since(at)
-	} else if s < c.At {
-		at = time.Unix(c.At, 0)
-	}
+	now := c.readFor(r)
+	at, keyAt := now.at, now.at
 	var few [4]int64
-	used, allowed, look := few[:0], true, !r.Counts()
-	for i := range 1 + len(r.Further) {
+	used, allowed := few[:0], true
+	for i := range r.Limits() {
+		if i == 1+len(r.Further) && key != c {
+			now = key.readFor(r)
+			keyAt = now.at
+		}
 		l := r.LimitAt(i)
-		n := c.used(l.Meter, l.Period, &since)
-		used, allowed = append(used, n), allowed && l.allows(n, r.costOf(l.Meter), look)
+		n := now.used(l.Meter, l.Period, &now.since)
+		used, allowed = append(used, n), allowed && l.allows(n, r)
 	}
 	var reason Reason
-	var wait time.Duration
+	wait, of := time.Duration(0), Origin("")
 	switch {
 	case r.Refused != "":
 		reason = r.Refused
 	case !allowed:
 		reason = ReasonQuota
 	default:
-		if wait = b.Wait(r.Rate, r.Entry.At); wait > 0 {
+		if wait, of = b.Wait(r); wait > 0 {
 			reason = ReasonRate
 			break
 		}
@@ -143,17 +169,19 @@ func (c *Counter) Decide(r *Consumption, b Bucket) ConsumeResult {
 			used[i] = AddSaturating(used[i], r.costOf(r.LimitAt(i).Meter))
 		}
 	}
-	v := r.Result(reason, at, used)
-	v.RetryAfter = wait
+	v := r.Result(reason, at, keyAt, used)
+	if wait > 0 {
+		v.RetryAfter, v.RateOf = wait, of
+	}
 	return v
 }
 
 // Result returns the result of a decision, without RetryAfter. The reason is "" for an allowed request. The deciding
-// counter has its windows at the time at, and after the decision the usage used under each limit.
+// counter has its windows at the time at, the counter of the key at the time keyAt, and used is the usage under each limit after the decision.
 //
 // If limits have no room, the deciding limit is the exceeded limit that resets last. Otherwise it is the primary limit, or the
 // first further limit if there is no primary limit.
-func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeResult {
+func (c *Consumption) Result(reason Reason, at, keyAt time.Time, used []int64) ConsumeResult {
 	v := ConsumeResult{Allowed: reason == "", Reason: reason}
 	if len(used) == 1 {
 		v.Usage = Usage{c.Anchors.Window(c.Period, at), used[0]}
@@ -164,15 +192,18 @@ func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeR
 	if c.Limit == Unlimited {
 		first = 1
 	}
-	decided, look, exceeded := false, !c.Counts(), reason == ReasonQuota
+	decided, exceeded := false, reason == ReasonQuota
 	for i := first; i < len(used); i++ {
+		if i > len(c.Further) {
+			at = keyAt
+		}
 		l := c.LimitAt(i)
 		u := Usage{c.Anchors.Window(l.Period, at), used[i]}
-		decides := !exceeded && i == first || exceeded && !l.allows(u.Used, c.costOf(l.Meter), look)
+		decides := !exceeded && i == first || exceeded && !l.allows(u.Used, c)
 		if decides && (!decided || v.Usage.Window.endsBefore(u.Window)) {
 			decided, v.Deciding, v.Usage = true, i, u
 		}
-		v.Limits[i] = LimitUsage{l, u}
+		v.Limits[i] = LimitUsage{l, c.OriginAt(i), u}
 	}
 	return v
 }

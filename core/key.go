@@ -44,6 +44,14 @@ type GraceValue struct {
 	Until  time.Time      `json:"until"`
 }
 
+// Own returns the limits and the rate of the key alone.
+func (k *Key) Own() OwnLimits {
+	if own := k.Restrictions.Own(); own != nil {
+		return *own
+	}
+	return OwnLimits{}
+}
+
 // Digests returns all digests that find the key: first of its value, then of its earlier values.
 func (k *Key) Digests() []secrets.Digest {
 	ds := make([]secrets.Digest, 0, 1+len(k.Previous))
@@ -111,6 +119,8 @@ type KeyPatch struct {
 	Scopes           Optional[[]string]
 	AllowedEndpoints Optional[[]string]
 	AllowedIPs       Optional[[]string]
+	Limits           Optional[[]Limit]
+	Rate             Optional[Rate]
 	Secret           *string // must be a present value of the key: callers cannot choose values
 
 	// Digest is the SHA-256 of the value of the key, in place of a new value. A key that gets another digest loses its
@@ -136,6 +146,10 @@ var KeyMembers = Members[Key, KeyPatch]{
 		restriction("scopes", func(p *KeyPatch) *Optional[[]string] { return &p.Scopes }, func(r *Restrictions) *[]string { return &r.Scopes }),
 		restriction("allowed_endpoints", func(p *KeyPatch) *Optional[[]string] { return &p.AllowedEndpoints }, func(r *Restrictions) *[]string { return &r.Endpoints }),
 		restriction("allowed_ips", func(p *KeyPatch) *Optional[[]string] { return &p.AllowedIPs }, func(r *Restrictions) *[]string { return &r.IPs }),
+		nullable("limits", TypeLimits, func(p *KeyPatch) *Optional[[]Limit] { return &p.Limits }, func(k *Key) *[]Limit { return notNil(k.Own().Limits) },
+			restrict(func(r *Restrictions, v *[]Limit) { r.Limits = orZero(v) })),
+		nullable("rate", TypeRate, func(p *KeyPatch) *Optional[Rate] { return &p.Rate }, func(k *Key) *Rate { return k.Own().Rate },
+			restrict(func(r *Restrictions, v *Rate) { r.Rate = v })),
 	},
 	fresh: func() *Key { return new(Key) },
 	rule:  (*Key).checkRestrictions,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,11 +20,48 @@ const MaxMeterCost = 1_000_000_000
 // Unlimited is the [Terms.Limit] of a plan without a primary limit.
 const Unlimited = math.MaxInt64
 
+// OnExceed says what happens to a request that a limit has no room for.
+type OnExceed bool
+
+// The ways to treat a request that a limit has no room for.
+const (
+	DenyExceed  OnExceed = false
+	AllowExceed OnExceed = true // the request passes and counts: see [LimitUsage.Overage]
+)
+
+var exceedWords = []string{"deny", "allow"}
+
+// String returns the word of the API: deny or allow.
+func (e OnExceed) String() string {
+	if e == AllowExceed {
+		return exceedWords[1]
+	}
+	return exceedWords[0]
+}
+
+// MarshalText writes what String returns.
+func (e OnExceed) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// UnmarshalText reads what String returns.
+func (e *OnExceed) UnmarshalText(text []byte) error {
+	var ok bool
+	if *e, ok = ParseOnExceed(string(text)); !ok {
+		return fmt.Errorf("want one of %v, got %q", exceedWords, text)
+	}
+	return nil
+}
+
+// ParseOnExceed returns what a word of the API stands for, and whether it is one.
+func ParseOnExceed(word string) (e OnExceed, ok bool) {
+	return word == exceedWords[1], slices.Contains(exceedWords, word)
+}
+
 // Limit allows so much of a meter in a period.
 type Limit struct {
-	Meter  string `json:"meter"`
-	Max    int64  `json:"max"`
-	Period Period `json:"period"`
+	Meter    string   `json:"meter"`
+	Max      int64    `json:"max"`
+	Period   Period   `json:"period"`
+	OnExceed OnExceed `json:"on_exceed,omitempty"`
 }
 
 // Unlimited reports whether the limit is the missing primary limit of a plan.
@@ -35,7 +73,22 @@ func (l Limit) Remaining(used int64) int64 { return max(0, l.Max-used) }
 // LimitUsage is a limit and the usage in its window.
 type LimitUsage struct {
 	Limit
+	Of Origin
 	Usage
+}
+
+// Overage returns how much of the usage is beyond the limit, nil for a limit that denies.
+func (u *LimitUsage) Overage() *int64 {
+	if u.OnExceed == DenyExceed {
+		return nil
+	}
+	return new(max(0, u.Used-u.Max))
+}
+
+// OwnLimits are limits and the rate of one key alone, inside the plan.
+type OwnLimits struct {
+	Limits []Limit `json:"limits,omitempty"`
+	Rate   *Rate   `json:"rate,omitempty"`
 }
 
 // Percentage returns the usage in percent of the limit with two decimals, 0 if there is no limit.
@@ -163,20 +216,15 @@ type MeterCost struct {
 	Cost  int64  `json:"cost"`
 }
 
-// allows reports whether a cost fits when the usage is used. With look, the request costs nothing on any meter.
-func (l Limit) allows(used, cost int64, look bool) bool {
-	switch {
-	case look:
-		return used < l.Max
-	case cost == 0:
-		return true
-	}
-	return used < l.Max && cost <= l.Max-used
+// allows reports whether a request may pass when the usage is used.
+func (l Limit) allows(used int64, c *Consumption) bool {
+	cost := c.costOf(l.Meter)
+	return l.OnExceed == AllowExceed || cost == 0 && !c.needs(l.Meter) || used < l.Max && cost <= l.Max-used
 }
 
 // The bounds of limits.
 const (
-	MaxLimits = 16 // of a plan, besides the primary limit
+	MaxLimits = 16 // of a plan, besides the primary limit; of a key
 	MaxMeters = 16 // of an account, besides requests
 
 	// MaxMetersEver bounds the meters of a counter. A counter also keeps meters that no plan names any more. A page of badgerstore
@@ -198,41 +246,35 @@ func checkMeterName(field, name string) error {
 	return nil
 }
 
-// checkLimits returns an error unless the rate and the further limits of a plan are valid, and no limit repeats another.
-func (p *Plan) checkLimits() error {
-	if p.Rate != nil {
-		if err := p.Rate.check(); err != nil {
+// check returns an error unless the rate and the limits are valid, and no limit repeats another.
+func (o OwnLimits) check() error {
+	if o.Rate != nil {
+		if err := o.Rate.check(); err != nil {
 			return err
 		}
 	}
-	if len(p.Limits) > MaxLimits {
-		return Invalid("limits", fmt.Sprintf("Limits must be at most %d", MaxLimits))
+	return checkLimits("limits", o.Limits)
+}
+
+// checkLimits returns an error unless the limits in a member are valid, and none repeats another.
+func checkLimits(member string, limits []Limit) error {
+	if len(limits) > MaxLimits {
+		return Invalid(member, fmt.Sprintf("%s must be at most %d", fieldLabel(member), MaxLimits))
 	}
-	for i, l := range p.Limits {
-		if err := checkMeterName("limits", l.Meter); err != nil {
+	for i, l := range limits {
+		if err := checkMeterName(member, l.Meter); err != nil {
 			return err
 		}
 		if l.Max < 1 || l.Max > MaxLimit {
-			return Invalid("limits", fmt.Sprintf("The max of limit %d must be greater than 0 and at most %d", i+1, int64(MaxLimit)))
+			return Invalid(member, fmt.Sprintf("The max of limit %d must be greater than 0 and at most %d", i+1, int64(MaxLimit)))
 		}
-		for _, other := range p.Limits[:i] {
+		for _, other := range limits[:i] {
 			if l.Meter == other.Meter && l.Period == other.Period {
-				return Invalid("limits", fmt.Sprintf("Limit %d is a second limit of %s in a %v", i+1, l.Meter, l.Period))
+				return Invalid(member, fmt.Sprintf("Limit %d is a second limit of %s in a %v", i+1, l.Meter, l.Period))
 			}
-		}
-		if p.Limit != Unlimited && l.Meter == MeterRequests && l.Period == p.Period {
-			return Invalid("limits", fmt.Sprintf("Limit %d repeats max_requests and request_period", i+1))
 		}
 	}
 	return nil
-}
-
-// FurtherLimits returns the further limits of a plan, none for nil.
-func (p *Plan) FurtherLimits() []Limit {
-	if p == nil {
-		return nil
-	}
-	return p.Limits
 }
 
 // MaxCosts is the largest number of meters that one request names.

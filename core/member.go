@@ -20,6 +20,8 @@ const (
 	TypeObject MemberType = "object" // json.RawMessage
 	TypeLimits MemberType = "limits" // []Limit
 	TypeRate   MemberType = "rate"   // Rate
+
+	TypeOverrides MemberType = "overrides" // []Override
 )
 
 // Member is the description of a member of a resource R that callers set with a patch P. The REST API, files, the dashboard and archives read,

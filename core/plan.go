@@ -28,9 +28,10 @@ type Plan struct {
 	Description *string   `json:"description,omitempty"`
 	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit, or Unlimited
 	Period      Period    `json:"period"`
-	Limits      []Limit   `json:"limits,omitempty"`   // further limits, none of them of requests in Period
-	Rate        *Rate     `json:"rate,omitempty"`     // nil for none
-	Inactive    bool      `json:"inactive,omitempty"` // existing keys and users keep the plan; new assignments are refused
+	OnExceed    OnExceed  `json:"on_exceed,omitempty"` // of Limit
+	Limits      []Limit   `json:"limits,omitempty"`       // further limits, none of them of requests in Period
+	Rate        *Rate     `json:"rate,omitempty"`         // nil for none
+	Inactive    bool      `json:"inactive,omitempty"`     // existing keys and users keep the plan; new assignments are refused
 	Features    []string  `json:"features,omitempty"`
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`
@@ -38,31 +39,11 @@ type Plan struct {
 
 // Terms returns the terms of a decision under the plan.
 func (p *Plan) Terms() Terms {
-	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit, Further: p.Limits, Rate: p.Rate}
+	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, OnExceed: p.OnExceed, Limit: p.Limit, Further: p.Limits, Rate: p.Rate}
 }
 
 // Primary returns the primary limit, which is [Limit.Unlimited] if the plan has none.
-func (p *Plan) Primary() Limit { return Limit{MeterRequests, p.Limit, p.Period} }
-
-// LimitAt returns the limit at an index, see [Terms.LimitAt].
-func (p *Plan) LimitAt(i int) Limit {
-	if i == 0 {
-		return p.Primary()
-	}
-	return p.Limits[i-1]
-}
-
-// LimitUsages returns the usage of a counter under each limit of the plan, the primary one first. Without any limit it
-// returns the usage of the requests in the period, and the limit is [Limit.Unlimited].
-func (p *Plan) LimitUsages(c *Counter, anchors Anchors, at time.Time) []LimitUsage {
-	var list []LimitUsage
-	for i := range 1 + len(p.Limits) {
-		if l := p.LimitAt(i); !l.Unlimited() || len(p.Limits) == 0 {
-			list = append(list, LimitUsage{l, c.Usage(l.Meter, l.Period, anchors, at)})
-		}
-	}
-	return list
-}
+func (p *Plan) Primary() Limit { return Limit{MeterRequests, p.Limit, p.Period, p.OnExceed} }
 
 // PlanPatch holds the members of a plan to set. A nil pointer and an unset
 // [Optional] leave the member alone; on creation they leave it empty.
@@ -71,6 +52,7 @@ type PlanPatch struct {
 	Description Optional[string]
 	Limit       Optional[int64] // cleared: no primary limit
 	Period      *string         // day, week, month or year
+	OnExceed    *string         // deny or allow
 	Limits      Optional[[]Limit]
 	Rate        Optional[Rate]
 	Active      *bool
@@ -96,6 +78,8 @@ var PlanMembers = Members[Plan, PlanPatch]{
 		word("request_period", namesOf(PlanPeriods()), "Request period must be one of "+PeriodNames(PlanPeriods()),
 			func(p *PlanPatch) **string { return &p.Period }, func(pl *Plan) string { return pl.Period.String() },
 			func(pl *Plan, v string) { pl.Period, _ = ParsePeriod(v) }).required(),
+		word("on_exceed", exceedWords, "On exceed must be deny or allow", func(p *PlanPatch) **string { return &p.OnExceed },
+			func(pl *Plan) string { return pl.OnExceed.String() }, func(pl *Plan, v string) { pl.OnExceed, _ = ParseOnExceed(v) }),
 		nullable("limits", TypeLimits, func(p *PlanPatch) *Optional[[]Limit] { return &p.Limits }, func(pl *Plan) *[]Limit { return notNil(pl.Limits) },
 			unchecked(func(pl *Plan, v *[]Limit) { pl.Limits = orZero(v) })),
 		nullable("rate", TypeRate, func(p *PlanPatch) *Optional[Rate] { return &p.Rate }, func(pl *Plan) *Rate { return pl.Rate },
@@ -119,8 +103,13 @@ func (p *Plan) limit() *int64 {
 
 // check returns an error unless the limits are valid, and the texts within their bounds.
 func (p *Plan) check() error {
-	if err := p.checkLimits(); err != nil {
+	if err := (OwnLimits{p.Limits, p.Rate}).check(); err != nil {
 		return err
+	}
+	for i, l := range p.Limits {
+		if p.Limit != Unlimited && l.Meter == MeterRequests && l.Period == p.Period {
+			return Invalid("limits", fmt.Sprintf("Limit %d repeats max_requests and request_period", i+1))
+		}
 	}
 	return p.checkTexts()
 }

@@ -21,6 +21,7 @@ type Restrictions struct {
 	Scopes    []string `json:"scopes,omitzero"`            // names of what the key may do; nil: everything
 	Endpoints []string `json:"allowed_endpoints,omitzero"` // patterns, such as "GET /v1/items*"; nil: every endpoint
 	IPs       []string `json:"allowed_ips,omitzero"`       // addresses and blocks of addresses (CIDR); nil: every address
+	OwnLimits
 
 	Guard *Guard `json:"-"` // see Compiled
 }
@@ -46,6 +47,9 @@ func (r *Restrictions) compile() (*Guard, error) {
 	if problem := scopesProblem(r.Scopes); problem != "" {
 		return nil, Invalid("scopes", problem)
 	}
+	if err := r.OwnLimits.check(); err != nil {
+		return nil, err
+	}
 	for _, list := range []struct {
 		name, label string
 		texts       []string
@@ -66,8 +70,8 @@ func (r *Restrictions) compile() (*Guard, error) {
 	return g, nil
 }
 
-// Compiled returns the scopes and the guard of restrictions, without the texts of endpoints and addresses; nil for nil. Invalid restrictions
-// allow nothing.
+// Compiled returns the scopes, the limits and the guard of restrictions, without the texts of endpoints and addresses; nil for nil. Invalid
+// restrictions allow nothing.
 func (r *Restrictions) Compiled() *Restrictions {
 	if r == nil {
 		return nil
@@ -76,7 +80,19 @@ func (r *Restrictions) Compiled() *Restrictions {
 	if err != nil {
 		return &Restrictions{Scopes: []string{}, Guard: &Guard{[]endpointPattern{}, []netip.Prefix{}}}
 	}
-	return &Restrictions{Scopes: r.Scopes, Guard: g}
+	own := OwnLimits{slices.Clone(r.Limits), r.Rate}
+	for i := range own.Limits {
+		own.Limits[i].Meter = Intern(own.Limits[i].Meter) // then [Counter] compares pointers
+	}
+	return &Restrictions{Scopes: r.Scopes, OwnLimits: own, Guard: g}
+}
+
+// Own returns the limits and the rate of the key, nil for none.
+func (r *Restrictions) Own() *OwnLimits {
+	if r == nil || len(r.Limits) == 0 && r.Rate == nil {
+		return nil
+	}
+	return &r.OwnLimits
 }
 
 func (g *Guard) addEndpoint(text string) (problem string) {
@@ -184,18 +200,24 @@ func restriction(name string, in func(*KeyPatch) *Optional[[]string], of func(*R
 		}
 		return of(k.Restrictions)
 	}
-	return nullable(name, TypeTexts, in, get, func(k *Key, v *[]string) error {
+	return nullable(name, TypeTexts, in, get, restrict(func(r *Restrictions, v *[]string) {
+		if *of(r) = nil; v != nil {
+			*of(r) = append([]string{}, *v...)
+		}
+	}))
+}
+
+// restrict returns the set of a member of restrictions, which are shared between copies of a key: set changes a copy.
+func restrict[T any](set func(*Restrictions, T)) func(*Key, T) error {
+	return unchecked(func(k *Key, v T) {
 		changed := new(Restrictions)
 		if k.Restrictions != nil {
 			*changed = *k.Restrictions
 		}
-		if *of(changed) = nil; v != nil {
-			*of(changed) = append([]string{}, *v...)
-		}
-		if k.Restrictions = changed; changed.Scopes == nil && changed.Endpoints == nil && changed.IPs == nil {
+		set(changed, v)
+		if k.Restrictions = changed; changed.Scopes == nil && changed.Endpoints == nil && changed.IPs == nil && changed.Own() == nil {
 			k.Restrictions = nil
 		}
-		return nil
 	})
 }
 

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -35,6 +36,11 @@ func (a *Account) Check() error {
 	for _, m := range a.Meters {
 		if err := checkMeterName("meters", m); err != nil {
 			return err
+		}
+	}
+	for _, m := range a.OwnMeters {
+		if !slices.Contains(a.Meters, m) {
+			return Invalid("own_meters", "Each of the own meters must be one of the meters")
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ type User struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`    // an object, nil for none
 	Disabled   bool            `json:"disabled,omitempty"`
 	Anchors    Anchors         `json:"anchors,omitempty"` // the starts of the windows; none for the calendar
+	Overrides  *Overrides      `json:"overrides,omitempty"`
 	CreatedAt  time.Time       `json:"created_at"`
 	UpdatedAt  time.Time       `json:"updated_at"`
 }
@@ -71,6 +72,7 @@ type UserPatch struct {
 	PlanID     Optional[string]
 	Metadata   Optional[json.RawMessage]
 	Disabled   *bool
+	Overrides  Optional[[]Override]
 
 	// CustomStart is the time with which the windows of the user begin; cleared, they begin with the calendar.
 	CustomStart Optional[time.Time]
@@ -95,6 +97,14 @@ var UserMembers = Members[User, UserPatch]{
 		nullable("custom_start", TypeStart, func(p *UserPatch) *Optional[time.Time] { return &p.CustomStart }, func(u *User) *time.Time { return orNil(u.Anchors.Start()) }, nil),
 		plain("is_disabled", TypeFlag, func(p *UserPatch) **bool { return &p.Disabled }, func(u *User) bool { return u.Disabled },
 			unchecked(func(u *User, v bool) { u.Disabled = v })),
+		nullable("overrides", TypeOverrides, func(p *UserPatch) *Optional[[]Override] { return &p.Overrides }, func(u *User) *[]Override { return notNil(u.Overrides.List()) },
+			func(u *User, v *[]Override) error {
+				u.Overrides = nil
+				if len(orZero(v)) > 0 {
+					u.Overrides = new(Overrides(*v))
+				}
+				return checkOverrides(orZero(v))
+			}),
 	},
 	fresh: func() *User { return new(User) },
 }

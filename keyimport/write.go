@@ -152,8 +152,9 @@ func addUsed(c *core.Counter, used int64, plan *core.Plan, now int64) bool {
 
 // primaryPeriod returns the period of the first limit of requests.
 func primaryPeriod(plan *core.Plan) (core.Period, bool) {
-	for i := range 1 + len(plan.Limits) {
-		if l := plan.LimitAt(i); l.Meter == core.MeterRequests && l.Max != core.Unlimited {
+	terms := plan.Terms()
+	for i := range terms.Limits() {
+		if l := terms.LimitAt(i); l.Meter == core.MeterRequests && l.Max != core.Unlimited {
 			return l.Period, true
 		}
 	}

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -167,7 +168,7 @@ var keyKind = &kind[string, core.Key, core.KeyPatch]{
 	noun:    "key",
 	note:    "A change applies to the next request. The value of the key stays the same.",
 	members: &core.KeyMembers,
-	first:   map[string]string{"status": "active"},
+	first:   map[string]string{"status": "active", "per": "second"},
 	special: keyFields,
 	place:   placeOfNewKey,
 	find:    func(q *request) (*core.Key, error) { return q.svc.Key(q.r.Context(), q.account(), q.r.PathValue("id")) },
@@ -191,7 +192,7 @@ var keyKind = &kind[string, core.Key, core.KeyPatch]{
 	},
 }
 
-var keyFields = []field{
+var keyFields = slices.Concat([]field{
 	{Name: "name", Label: "Name", Required: true, Autofocus: true, Hint: "What the key is for, as in “production”."},
 	{Name: "user_id", Label: "User", Required: true, Hint: "The id of the user, as it is on its page."},
 	{Name: "plan_id", Label: "Plan", Type: "select", Plans: "The user’s plan",
@@ -202,8 +203,7 @@ var keyFields = []field{
 	{Name: "scopes", Label: "Scopes", Type: "textarea", Hint: "What it may do, one name on each line, such as read. Empty for everything."},
 	{Name: "allowed_endpoints", Label: "Allowed endpoints", Type: "textarea", Hint: "One on each line, such as GET /v1/items*. Empty for every endpoint."},
 	{Name: "allowed_ips", Label: "Allowed addresses", Type: "textarea", Hint: "One address or block on each line, such as 192.0.2.0/24. Empty for every address."},
-	metadataField,
-}
+}, limitFields("Own limits", "For this key alone, inside the plan."), []field{metadataField})
 
 // placeOfNewKey returns the place of the form of a new key: at the user in the query, or at the list.
 func placeOfNewKey(q *request) (at newPlace[core.KeyPatch], err error) {

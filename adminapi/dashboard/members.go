@@ -42,6 +42,8 @@ func memberText[R, P any](of *core.Members[R, P], r *R, name string) string {
 		return strings.Join(v, "\n")
 	case []core.Limit:
 		return limitLines(v)
+	case []core.Override:
+		return overrideLines(v)
 	case json.RawMessage:
 		return indented(v)
 	case time.Time:
@@ -97,9 +99,11 @@ func memberValue(name string, typ core.MemberType, text string, post url.Values)
 	case core.TypeObject:
 		return json.RawMessage(text), nil
 	case core.TypeLimits:
-		return planLimits(text)
+		return parseLimits(text)
+	case core.TypeOverrides:
+		return parseOverrides(text)
 	case core.TypeRate:
-		return planRate(post)
+		return parseRate(post)
 	case core.TypeWhole:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -127,7 +131,7 @@ func withOthers[R, P any](fields []field, of *core.Members[R, P], except ...stri
 		text := strings.ReplaceAll(m.Name, "_", " ")
 		f := field{Name: m.Name, Label: strings.ToUpper(text[:1]) + text[1:], Required: m.Required}
 		switch m.Type {
-		case core.TypeTexts, core.TypeObject, core.TypeLimits:
+		case core.TypeTexts, core.TypeObject, core.TypeLimits, core.TypeOverrides:
 			f.Type = "textarea"
 		case core.TypeWhole:
 			f.Type = "number"

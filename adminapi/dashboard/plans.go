@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -89,7 +86,7 @@ var planKind = &kind[string, core.Plan, core.PlanPatch]{
 	noun:    "plan",
 	note:    "A change applies to the next request. The usage of the current period stays.",
 	members: &core.PlanMembers,
-	first:   map[string]string{"request_period": "month", "is_active": "true", "per": "second"},
+	first:   map[string]string{"request_period": "month", "is_active": "true", "per": "second", "on_exceed": "deny"},
 	special: planFields,
 	find: func(q *request) (*core.Plan, error) {
 		return q.svc.Plan(q.r.Context(), q.account(), q.r.PathValue("id"))
@@ -102,61 +99,20 @@ var planKind = &kind[string, core.Plan, core.PlanPatch]{
 	losses:  (*request).planLosses,
 }
 
-var planFields = []field{
+var planFields = slices.Concat([]field{
 	{Name: "name", Label: "Name", Required: true, Autofocus: true},
 	{Name: "max_requests", Label: "Requests", Type: "number", Min: "1", Max: "9007199254740991",
 		Hint: "How many are allowed in each period. Empty: unlimited."},
 	{Name: "request_period", Label: "In", Type: "select", Required: true, Options: periodOptions(),
 		Hint: "Calendar periods, in UTC, unless a user has a start of its own."},
-	{Name: "limits", Label: "Further limits", Type: "textarea", Placeholder: "tokens 1000000 month",
-		Hint: "One on each line: a meter, how much, and a period from minute to year, or lifetime. All limits must allow a request."},
-	{Name: "rate", Label: "Rate", Type: "number", Min: "1", Max: "1000000", Hint: "Requests in a second or a minute. Empty: no rate."},
-	{Name: "per", Label: "Per", Type: "select", Required: true, Options: []option{{Value: "second", Label: "second"}, {Value: "minute", Label: "minute"}}},
-	{Name: "burst", Label: "Burst", Type: "number", Min: "1", Max: "1000000", Hint: "Requests allowed at once. Empty: as many as the rate."},
+	{Name: "on_exceed", Label: "Beyond them", Type: "select", Required: true, Options: []option{
+		{Value: "deny", Label: "refuse"}, {Value: "allow", Label: "allow, and count the overage"}}},
+}, limitFields("Further limits", "All limits must allow a request."), []field{
 	{Name: "description", Label: "Description", Type: "textarea"},
 	{Name: "features", Label: "Features", Type: "textarea", Hint: "One on each line."},
 	{Name: "is_active", Label: "Status", Type: "radio", Options: []option{
 		{"true", "Active", ""}, {"false", "Inactive", "Existing users keep the plan. New assignments are blocked."}}},
-}
-
-// planLimits parses limits, one on each line, as limitLines writes them.
-func planLimits(text string) (list []core.Limit, err error) {
-	for _, line := range lines(text) {
-		words := strings.Fields(line)
-		if len(words) != 3 {
-			return nil, core.Invalid("limits", "A limit is a meter, a number and a period, such as “tokens 1000000 month”: "+line)
-		}
-		n, err := strconv.ParseInt(words[1], 10, 64)
-		period, unknown := core.ParsePeriod(words[2])
-		if err != nil || unknown != nil {
-			return nil, core.Invalid("limits", "A limit is a meter, a number and a period ("+core.PeriodNames(core.Periods())+"): "+line)
-		}
-		list = append(list, core.Limit{Meter: words[0], Max: n, Period: period})
-	}
-	return list, nil
-}
-
-func limitLines(limits []core.Limit) string {
-	var b strings.Builder
-	for _, l := range limits {
-		fmt.Fprintf(&b, "%s %d %v\n", l.Meter, l.Max, l.Period)
-	}
-	return b.String()
-}
-
-func planRate(post url.Values) (r core.Rate, err error) {
-	r.Per = core.RatePer(post.Get("per"))
-	if r.Requests, err = strconv.ParseInt(strings.TrimSpace(post.Get("rate")), 10, 64); err != nil {
-		return r, core.Invalid("rate", "Rate must be a whole number, or empty for no rate")
-	}
-	r.Burst = r.Requests
-	if burst := strings.TrimSpace(post.Get("burst")); burst != "" {
-		if r.Burst, err = strconv.ParseInt(burst, 10, 64); err != nil {
-			return r, core.Invalid("burst", "Burst must be a whole number")
-		}
-	}
-	return r, nil
-}
+})
 
 func (q *request) planLosses(pl *core.Plan) (points []string, refused bool, err error) {
 	row, err := q.planRow(pl)

@@ -19,8 +19,16 @@ func (u *usage) Left() int64 { return u.Limit.Remaining(u.Used) }
 // Percent returns the length of the progress bar, at most 100.
 func (u *usage) Percent() float64 { return min(u.Percentage(), 100) }
 
-// Full reports whether the limit is used up.
-func (u *usage) Full() bool { return u.Used >= u.Max }
+// Full reports whether the limit is used up, and refuses requests.
+func (u *usage) Full() bool { return u.Used >= u.Max && u.OnExceed == core.DenyExceed }
+
+// Beyond returns how much of the usage is beyond a limit that refuses nothing.
+func (u *usage) Beyond() int64 {
+	if n := u.Overage(); n != nil {
+		return *n
+	}
+	return 0
+}
 
 // Class returns the CSS class of the progress bar: low, high (80 % or more) or full.
 func (u *usage) Class() string {

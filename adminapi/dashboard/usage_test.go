@@ -60,7 +60,7 @@ func TestAdjustUsage(t *testing.T) {
 	b.get("/dashboard/"+key).want(t, 200, "denied", "quota", `href="/dashboard/`+key+`/adjust"`, "used up")
 	give := url.Values{"way": {"give"}, "number": {"2"}, "meter": {"requests"}, "period": {"month"}, "reason": {"Goodwill <b>"}}
 	for _, wrong := range []struct{ field, value, says string }{
-		{"number", "-1", "a whole number of 0 or more"}, {"number", "0", "Number must not be 0"}, {"reason", " ", "Reason must be"}, {"meter", "spend", "No plan of the account"},
+		{"number", "-1", "a whole number of 0 or more"}, {"number", "0", "Number must not be 0"}, {"reason", " ", "Reason must be"}, {"meter", "spend", "No limit of the account"},
 	} {
 		bad := maps.Clone(give)
 		bad.Set(wrong.field, wrong.value)

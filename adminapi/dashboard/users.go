@@ -150,6 +150,8 @@ var userFields = []field{
 		Hint: "The user’s keys share its limit. A key can have a plan of its own instead."},
 	{Name: "custom_start", Label: "Periods begin at", Type: "datetime-local",
 		Hint: "In UTC. The days, weeks, months and years of this user begin at this time. Empty: with the calendar. A change keeps the usage."},
+	{Name: "overrides", Label: "Overrides", Type: "textarea", Placeholder: "requests 5000 month until 2030-01-31T00:00:00Z",
+		Hint: "Limits for this user in place of the plan’s, one on each line: a meter, how much, a period, and a time if the override ends."},
 	metadataField,
 }
 

@@ -22,8 +22,9 @@ const (
 
 // The texts of faults of several places.
 const (
-	wantLimits = "Must be an array of limits, such as {\"meter\": \"tokens\", \"max\": 1000, \"period\": \"month\"}"
-	wantRate   = "Must be a rate, such as {\"requests\": 10, \"per\": \"second\", \"burst\": 20}"
+	wantLimits    = "Must be an array of limits, such as {\"meter\": \"tokens\", \"max\": 1000, \"period\": \"month\"}"
+	wantOverrides = "Must be an array of overrides, such as {\"meter\": \"requests\", \"max\": 1000, \"period\": \"month\", \"until\": \"2030-01-31T00:00:00Z\"}"
+	wantRate      = "Must be a rate, such as {\"requests\": 10, \"per\": \"second\", \"burst\": 20}"
 )
 
 // readers read the values of each type of members but limits and rates. want is the text of the fault.
@@ -107,23 +108,28 @@ func raw(v *Value) (json.RawMessage, bool) {
 	return json.RawMessage(text), ok
 }
 
-// limits returns the limits of a plan. Each has a meter, a max and a period.
-func (o *Object) limits(name string) (list []core.Limit) {
+// limits reads a list of limits or overrides. Each has a meter, a max and a period; add takes them with the rest of the object.
+func (o *Object) limits(name, want string, add func(*Object, core.Limit)) {
 	v := o.Take(name)
 	if v.Kind != '[' {
-		o.Wrong(name, wantLimits)
-		return nil
+		o.Wrong(name, want)
+		return
 	}
 	v.Open()
-	for i := range v.Items {
-		if len(list) > core.MaxLimits {
-			break // core refuses so many
-		}
-		one := NewObject(&v.Items[i], fmt.Sprintf("%s[%d]", Join(o.Path, name), i), wantLimits, o.fault)
+	for i := range min(len(v.Items), core.MaxLimits+1) { // core refuses so many
+		one := NewObject(&v.Items[i], fmt.Sprintf("%s[%d]", Join(o.Path, name), i), want, o.fault)
 		if one == nil {
-			return list
+			return
 		}
 		meter, most, period := one.Text("meter"), one.Whole("max"), one.Text("period")
+		l := core.Limit{Meter: orZero(meter), Max: orZero(most)}
+		if period != nil {
+			var err error
+			if l.Period, err = core.ParsePeriod(*period); err != nil {
+				one.Wrong("period", "Must be one of "+core.PeriodNames(core.Periods()))
+			}
+		}
+		add(one, l)
 		one.End(nil)
 		for _, member := range []string{"meter", "max", "period"} {
 			if !one.Has(member) {
@@ -131,15 +137,32 @@ func (o *Object) limits(name string) (list []core.Limit) {
 				break
 			}
 		}
-		if meter == nil || most == nil || period == nil {
-			continue
-		}
-		p, err := core.ParsePeriod(*period)
-		if err != nil {
-			one.Wrong("period", "Must be one of "+core.PeriodNames(core.Periods()))
-		}
-		list = append(list, core.Limit{Meter: *meter, Max: *most, Period: p})
 	}
+}
+
+// limitList returns limits with their on_exceed.
+func (o *Object) limitList(name string) (list []core.Limit) {
+	o.limits(name, wantLimits, func(one *Object, l core.Limit) {
+		if word := one.Text("on_exceed"); word != nil {
+			var ok bool
+			if l.OnExceed, ok = core.ParseOnExceed(*word); !ok {
+				one.Wrong("on_exceed", "Must be deny or allow")
+			}
+		}
+		list = append(list, l)
+	})
+	return list
+}
+
+// overrides returns the overrides of a user, each with its end.
+func (o *Object) overrides(name string) (list []core.Override) {
+	o.limits(name, wantOverrides, func(one *Object, l core.Limit) {
+		by := core.Override{Meter: l.Meter, Max: l.Max, Period: l.Period}
+		if until, _ := one.Member("until", core.TypeTime, true); until != nil {
+			by.Until = new(until.(time.Time))
+		}
+		list = append(list, by)
+	})
 	return list
 }
 
@@ -172,7 +195,9 @@ func (o *Object) Member(name string, typ core.MemberType, nullable bool) (v any,
 	before := o.faults
 	switch typ {
 	case core.TypeLimits:
-		v = o.limits(name)
+		v = o.limitList(name)
+	case core.TypeOverrides:
+		v = o.overrides(name)
 	case core.TypeRate:
 		v = o.rate(name)
 	default:
@@ -192,4 +217,11 @@ func Read[R, P any](o *Object, ms *core.Members[R, P], p *P, except ...string) {
 			m.Set(p, v)
 		}
 	}
+}
+
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		return *p
+	}
+	return v
 }

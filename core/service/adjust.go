@@ -27,8 +27,8 @@ func (s *Service) checkAdjustment(ctx context.Context, account string, a *core.A
 		return nil
 	}
 	meters, err := s.meters.get(ctx, account)
-	if err == nil && !(*meters)[a.Meter] {
-		err = core.Invalid("meter", "No plan of the account has a limit of this meter: "+secrets.Sanitize(a.Meter, 64))
+	if err == nil && !meters.has(a.Meter) {
+		err = core.Invalid("meter", "No limit of the account names this meter: "+secrets.Sanitize(a.Meter, 64))
 	}
 	return err
 }

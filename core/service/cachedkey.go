@@ -12,7 +12,7 @@ import (
 // cachedKey is a key in memory with references to its user and its plan: a decision takes one
 // look-up, and then follows the references.
 type cachedKey struct {
-	user cacheRef[userRef, cachedUser] // unset while the user is disabled; flagged if the user has anchors
+	user cacheRef[userRef, cachedUser] // unset while the user is disabled; flagged if the user has anchors or overrides
 	plan cacheRef[planRef, core.Plan]  // if the key has a plan of its own
 
 	core.Key

@@ -12,30 +12,46 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// metersOf are the meters that the plans of an account name, besides requests.
+// metersOf are the meters of an account besides requests. The value is true for a meter that a limit of a key or an override names.
 type metersOf map[string]bool
 
-// addPlan adds the meters of a plan.
-func (m metersOf) addPlan(p *core.Plan) {
-	for _, l := range p.Limits {
+// add adds the meters of limits.
+func (m metersOf) add(limits []core.Limit, own bool) {
+	for _, l := range limits {
 		if l.Meter != core.MeterRequests {
-			m[l.Meter] = true
+			m[l.Meter] = m[l.Meter] || own
 		}
 	}
 }
 
+// has reports whether a meter is one of them.
+func (m metersOf) has(meter string) bool {
+	_, has := m[meter]
+	return has
+}
+
 // loadMeters reads the meters of an account for the cache.
 func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, error) {
+	a, err := s.store.Account(ctx, account)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return new(metersOf), nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	meters := metersOf{}
+	for _, name := range a.OwnMeters {
+		meters[name] = true
+	}
 	list := func(p core.Page) ([]*core.Plan, int, error) { return s.store.Plans(ctx, account, p) }
-	err := core.Each(ctx, core.ReadSize, list, func(p *core.Plan) error {
-		meters.addPlan(p)
+	err = core.Each(ctx, core.ReadSize, list, func(p *core.Plan) error {
+		meters.add(p.Limits, false)
 		return nil
 	})
 	return &meters, err
 }
 
-// Meters returns requests and the meters that the plans of an account name, sorted.
+// Meters returns requests and the other meters of an account, sorted. Plans name these meters now, or a limit of a key or an override has named them.
 func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
 	meters, err := s.meters.get(ctx, account)
 	if err != nil {
@@ -44,21 +60,28 @@ func (s *Service) Meters(ctx context.Context, account string) ([]string, error) 
 	return append([]string{core.MeterRequests}, slices.Sorted(maps.Keys(*meters))...), nil
 }
 
-// checkMeters returns an error when the transaction gives limits to plans, and its account would have more than MaxMeters meters, or
-// would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters.
+// checkMeters returns an error when the transaction sets limits, and its account would have more than MaxMeters meters, or
+// would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters, or a key or user names one for the
+// first time.
 func (b *Transaction) checkMeters(ctx context.Context) error {
-	if !b.setsLimits {
+	for _, name := range b.before.OwnMeters {
+		delete(b.ownMeters, name)
+	}
+	if !b.setsLimits && len(b.ownMeters) == 0 {
 		return nil
 	}
-	meters := metersOf{}
+	meters := maps.Clone(b.ownMeters)
+	for _, name := range b.before.OwnMeters {
+		meters[name] = true
+	}
 	for _, p := range b.plans {
 		if p != nil {
-			meters.addPlan(p)
+			meters.add(p.Limits, false)
 		}
 	}
 	err := core.Each(ctx, core.ReadSize, b.tx.Plans, func(p *core.Plan) error {
 		if _, changed := b.plans[p.ID]; !changed {
-			meters.addPlan(p)
+			meters.add(p.Limits, false)
 		}
 		return nil
 	})
@@ -68,7 +91,7 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 	if len(meters) > core.MaxMeters {
 		return core.Invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", core.MaxMeters, len(meters)))
 	}
-	err = meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters)})
+	err = meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters), OwnMeters: slices.Clone(b.before.OwnMeters)})
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
@@ -76,40 +99,48 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 	return err
 }
 
-// addTo adds the meters to [core.Account.Meters]. It returns errUnchanged if the account has had each of them.
+// addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if the account has had each of them.
 func (m metersOf) addTo(a *core.Account) error {
-	had := len(a.Meters)
+	had, hadOwn := len(a.Meters), len(a.OwnMeters)
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(a.Meters, name) {
 			a.Meters = append(a.Meters, name)
 		}
+		if m[name] && !slices.Contains(a.OwnMeters, name) {
+			a.OwnMeters = append(a.OwnMeters, name)
+		}
 	}
 	switch {
-	case len(a.Meters) == had:
+	case len(a.Meters) == had && len(a.OwnMeters) == hadOwn:
 		return errUnchanged
 	case len(a.Meters) > core.MaxMetersEver:
-		return core.Invalid("limits", fmt.Sprintf("The plans of an account name at most %d different meters in its lifetime. Use one of these again: %s",
+		return core.Invalid("limits", fmt.Sprintf("The limits of an account name at most %d different meters in its lifetime. Use one of these again: %s",
 			core.MaxMetersEver, strings.Join(a.Meters[:had], " ")))
 	}
 	return nil
 }
 
-// charged returns the costs that are not 0. unknown is the first meter that neither the plan in force nor another plan of the account names, "" for
+// charged returns the costs that are not 0. unknown is the first meter that neither the limits of the request nor others of the account name, "" for
 // none.
-func (s *Service) charged(ctx context.Context, pl *core.Plan, costs []core.MeterCost) (list []core.MeterCost, unknown string, err error) {
-	named := func(m core.MeterCost) bool { // by the plan in force: the cache of the account may not know it yet
-		return slices.ContainsFunc(pl.Limits, func(l core.Limit) bool { return l.Meter == m.Meter })
+func (s *Service) charged(ctx context.Context, account string, terms *core.Terms, costs []core.MeterCost) (list []core.MeterCost, unknown string, err error) {
+	named := func(m core.MeterCost) bool { // by the limits of the request: the cache of the account may not know them yet
+		for i := 1; i < terms.Limits(); i++ {
+			if terms.LimitAt(i).Meter == m.Meter {
+				return true
+			}
+		}
+		return false
 	}
 	if !slices.ContainsFunc(costs, func(m core.MeterCost) bool { return m.Cost == 0 || !named(m) }) {
 		return costs, "", nil
 	}
-	meters, err := s.meters.get(ctx, pl.AccountID)
+	meters, err := s.meters.get(ctx, account)
 	if err != nil {
 		return nil, "", err
 	}
 	for _, m := range costs {
 		switch {
-		case !(*meters)[m.Meter] && !named(m):
+		case !meters.has(m.Meter) && !named(m):
 			unknown = cmp.Or(unknown, m.Meter)
 		case m.Cost > 0:
 			list = append(list, m)

@@ -49,7 +49,7 @@ func TestDecidingLimit(t *testing.T) {
 			r := withTokens(request(core.Day, tt.primary, tt.cost[0], now), tt.cost[1])
 			r.Further = tt.further
 			before := c.Clone()
-			v := c.Consume(r, new(core.Bucket))
+			v := consume(&c, r)
 			if v.Allowed != tt.allowed || v.Deciding != tt.deciding || v.Usage.Used != tt.wantUsed {
 				t.Errorf("got %t by limit %d with %d used, want %t by %d with %d", v.Allowed, v.Deciding, v.Usage.Used, tt.allowed, tt.deciding, tt.wantUsed)
 			}
@@ -65,6 +65,15 @@ func TestDecidingLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// consume decides and counts a request on one counter.
+func consume(c *core.Counter, r *core.Consumption) core.ConsumeResult {
+	v := c.Decide(r, c, new(core.Buckets))
+	if v.Allowed && r.Counts() {
+		c.Add(r.Charge())
+	}
+	return v
 }
 
 // withTokens adds a cost of tokens to a request.
@@ -97,7 +106,7 @@ func TestLimitLaws(t *testing.T) {
 				}
 			}
 			before := c.Clone()
-			v := c.Consume(r, new(core.Bucket))
+			v := consume(&c, r)
 			refused := false
 			for i := range 1 + len(terms.Further) {
 				l := terms.LimitAt(i)

@@ -108,7 +108,7 @@ func TestMovingTheAnchorGrantsNothing(t *testing.T) {
 			}
 			r := request(p, limit, rapid.Int64Range(1, 4).Draw(t, "cost"), now)
 			r.Anchors = anchors
-			v := c.Consume(r, new(core.Bucket))
+			v := consume(&c, r)
 			if want := used+r.Cost <= limit; v.Allowed != want {
 				t.Fatalf("%d used, a cost of %d: got %t, want %t", used, r.Cost, v.Allowed, want)
 			}

@@ -29,8 +29,9 @@ type Transaction struct {
 	moreKeys           map[keysOf]int
 
 	setsLimits    bool                      // a plan gets limits: checkMeters must run
+	ownMeters     metersOf                  // the meters of the limits of keys and of the overrides that the transaction sets
 	limitsChanged bool                      // the cached meters of the account may be outdated
-	newMeters     metersOf                  // the meters of all plans, if the account has never had one of them; else nil
+	newMeters     metersOf                  // the meters of the account, if one of them is new; else nil
 	claims        map[secrets.Digest]string // the digests that the transaction gives to keys, with the ids of the keys
 
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
@@ -143,6 +144,7 @@ func (s *Service) addMeters(ctx context.Context, id string, meters metersOf) (ac
 		return meters.addTo(a)
 	})
 	s.accounts.forget(id)
+	s.meters.forget(id)
 	if errors.Is(err, errUnchanged) {
 		err = nil
 	}
@@ -152,7 +154,7 @@ func (s *Service) addMeters(ctx context.Context, id string, meters metersOf) (ac
 func newTransaction(s *Service, account string, tx core.Tx, before *core.Account, holders map[secrets.Digest]*core.Key) *Transaction {
 	return &Transaction{s: s, account: account, tx: &countedTx{Tx: tx, planByID: map[string]*core.Plan{}}, before: before, holders: holders,
 		plans: map[string]*core.Plan{}, users: map[int64]*core.User{}, keys: map[string]*core.Key{},
-		moreUsers: map[string]int{}, moreKeys: map[keysOf]int{}, claims: map[secrets.Digest]string{}}
+		moreUsers: map[string]int{}, moreKeys: map[keysOf]int{}, claims: map[secrets.Digest]string{}, ownMeters: metersOf{}}
 }
 
 // countedTx reads each plan, and the number of all users and of all keys, once: a [core.Tx] shows the account as it was when it began. In
@@ -252,7 +254,7 @@ func remove[K, T any](id K, find func(K) (*T, error), put func(before, after *T)
 
 // putPlan stores a plan. before is nil for a new plan, after is nil for a deletion.
 func (b *Transaction) putPlan(before, after *core.Plan) error {
-	b.limitsChanged = b.limitsChanged || !slices.Equal(before.FurtherLimits(), after.FurtherLimits())
+	b.limitsChanged = b.limitsChanged || before == nil || after == nil || !slices.Equal(before.Limits, after.Limits)
 	if after == nil {
 		b.plans[before.ID] = nil
 		b.newPlans--
@@ -268,6 +270,9 @@ func (b *Transaction) putPlan(before, after *core.Plan) error {
 // putUser stores a user. before is nil for a new user, after is nil for a deletion.
 func (b *Transaction) putUser(before, after *core.User) error {
 	if after != nil {
+		for _, o := range after.Overrides.List() {
+			b.ownMeters.add([]core.Limit{{Meter: o.Meter}}, true)
+		}
 		if err := b.tx.PutUser(after); err != nil { // gives a new user its id
 			return err
 		}
@@ -302,6 +307,7 @@ func (b *Transaction) putKey(before, after *core.Key) error {
 	}
 	b.forgetDigests = append(b.forgetDigests, after.Digest)
 	b.keys[after.ID] = after
+	b.ownMeters.add(after.Own().Limits, true)
 	return b.tx.PutKey(after)
 }
 

@@ -117,7 +117,7 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*core
 	}
 	for i, pl := range plans {
 		for _, u := range all[i].Top {
-			list = append(list, LimitedCounter{pl, u, []core.LimitUsage{{Limit: pl.Primary(), Usage: u.Usage}}})
+			list = append(list, LimitedCounter{pl, u, []core.LimitUsage{{Limit: pl.Primary(), Of: core.OfPlan, Usage: u.Usage}}})
 		}
 	}
 	return list, nil
@@ -129,6 +129,7 @@ type limitedCounter struct {
 	seq     int64 // of the key; 0 for the counter of the user
 	plan    string
 	anchors core.Anchors // of the user
+	key     *core.Key    // nil for the counter of the user
 }
 
 func (c limitedCounter) id() core.CounterID { return c.CounterID }
@@ -142,9 +143,9 @@ func (s *Service) anchoredCounters(ctx context.Context, account string) (map[str
 		}
 	}
 	return byPlan, s.eachUser(ctx, account, core.UserFilter{Anchored: true}, func(u *core.User) error {
-		add(limitedCounter{core.CounterID{Account: account, UserID: u.ID}, 0, u.PlanID, u.Anchors})
+		add(limitedCounter{core.CounterID{Account: account, UserID: u.ID}, 0, u.PlanID, u.Anchors, nil})
 		return s.eachKey(ctx, account, core.KeyFilter{UserID: u.ID}, func(k *core.Key) error {
-			add(limitedCounter{core.CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID, u.Anchors})
+			add(limitedCounter{core.CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID, u.Anchors, k})
 			return nil
 		})
 	})

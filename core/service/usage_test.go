@@ -39,11 +39,11 @@ func TestCounterConsume(t *testing.T) {
 				c.Add(request(core.Day, core.Unlimited, tt.used, now).Charge())
 			}
 			before, r := c.Clone(), request(core.Day, tt.limit, tt.cost, now.Add(time.Second))
-			decided := c.Decide(r, core.Bucket{})
+			decided := c.Decide(r, &c, new(core.Buckets))
 			if !sameCounter(c, before) {
 				t.Errorf("Decide changed the counter from %+v to %+v", before, c)
 			}
-			v := c.Consume(r, new(core.Bucket))
+			v := consume(&c, r)
 			if !reflect.DeepEqual(decided, v) {
 				t.Errorf("Decide = %+v, want %+v as Consume", decided, v)
 			}
@@ -78,7 +78,7 @@ func TestCounterLaws(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			now = now.Add(time.Duration(rapid.Int64Range(-40, 200).Draw(t, "ahead")) * rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "unit"))
 			cost := rapid.Int64Range(0, 8).Draw(t, "cost")
-			v := c.Consume(request(p, limit, cost, now), new(core.Bucket))
+			v := consume(&c, request(p, limit, cost, now))
 			u, ok := v.Usage, v.Allowed
 			start := u.Window.Start.Unix()
 			if start < latest {

@@ -68,7 +68,7 @@ func (s *Service) userUsage(ctx context.Context, v core.View, account string, id
 		return nil, err
 	}
 	r := userUsageReader{view: v, at: s.now(), plans: map[string]*core.Plan{}, usage: &UserUsage{User: u}}
-	shared := limitedCounter{core.CounterID{Account: account, UserID: id}, 0, u.PlanID, u.Anchors}
+	shared := limitedCounter{CounterID: core.CounterID{Account: account, UserID: id}, plan: u.PlanID, anchors: u.Anchors}
 	list := func(p core.Page) ([]*core.Key, int, error) {
 		return v.Keys(core.KeyFilter{UserID: id}, p)
 	}
@@ -76,7 +76,7 @@ func (s *Service) userUsage(ctx context.Context, v core.View, account string, id
 		var counters []limitedCounter
 		for _, k := range keys {
 			if k.PlanID != "" {
-				counters = append(counters, limitedCounter{core.CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID, u.Anchors})
+				counters = append(counters, limitedCounter{core.CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID, u.Anchors, k})
 			} else if !r.usage.Shared {
 				r.usage.Shared = true
 				counters = append(counters, shared)
@@ -115,14 +115,15 @@ func (r *userUsageReader) read(of []limitedCounter, inSums bool) error {
 				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
-		limits := pl.LimitUsages(&cs[i], of.anchors, r.at)
+		terms := limited(pl, r.usage.User, of.key, r.at)
+		limits := terms.Usages(&cs[i], &cs[i], of.anchors, r.at)
 		r.usage.add(LimitedCounter{pl, core.CounterUsage{CounterID: of.CounterID, Seq: of.seq, Usage: limits[0].Usage}, limits})
 		if inSums {
 			r.usage.Used = core.AddSaturating(r.usage.Used, cs[i].Usage(core.MeterRequests, pl.Period, of.anchors, r.at).Used)
-			if pl.Limit == core.Unlimited {
+			if terms.Limit == core.Unlimited {
 				r.usage.Limit = core.Unlimited
 			}
-			r.usage.Limit = core.AddSaturating(r.usage.Limit, pl.Limit) // Unlimited stays
+			r.usage.Limit = core.AddSaturating(r.usage.Limit, terms.Limit) // Unlimited stays
 		}
 	}
 	return nil

@@ -40,13 +40,12 @@ type Decision struct {
 	User *core.User
 	Plan *core.Plan
 
-	// Limit is the limit that decided, and Usage the usage in its window after the decision. Limits are all limits of a
-	// plan with further limits, the primary one first; nil for other plans.
-	Limit  core.Limit
-	Usage  core.Usage
+	// LimitUsage is the limit that decided, with the usage in its window after the decision. Limits are all limits, the primary one first; nil if
+	// there is only that one.
+	core.LimitUsage
 	Limits []core.LimitUsage
 
-	// Repeated says that the request was counted before, with the same id. Plan, Limit, Usage and Limits are then
+	// Repeated says that the request was counted before, with the same id. Plan, LimitUsage and Limits are then
 	// from the first decision, and Plan has only its id, name, limits and period.
 	Repeated bool
 
@@ -58,8 +57,17 @@ type Decision struct {
 
 	restriction *core.Error // with the outcome Restricted
 
-	// RetryAfter is the time until the rate allows a request, with the outcome OverRate.
+	// RetryAfter is the time until the rate allows a request, with the outcome OverRate, and RateOf says whose rate: of the plan or of the key.
 	RetryAfter time.Duration
+	RateOf     core.Origin
+}
+
+// OwnRate returns the rate of the key alone, nil for none.
+func (d *Decision) OwnRate() *core.Rate {
+	if d.Key == nil || d.Repeated {
+		return nil
+	}
+	return d.Key.Own().Rate
 }
 
 // Allowed reports whether the request may pass.
@@ -69,7 +77,7 @@ func (d *Decision) Allowed() bool { return d.Outcome == Allowed }
 func (d *Decision) HasUsage() bool { return d.Plan != nil }
 
 // Remaining returns the rest of the limit that decided, at least 0.
-func (d *Decision) Remaining() int64 { return d.Limit.Remaining(d.Usage.Used) }
+func (d *Decision) Remaining() int64 { return d.Limit.Remaining(d.Used) }
 
 // Refusal returns the reason to show to the caller, nil if the request is allowed.
 func (d *Decision) Refusal() *core.Error {
@@ -116,7 +124,7 @@ func (s *Service) Validate(ctx context.Context, account string, r Request) (Deci
 type pendingDecision struct {
 	Decision
 	consumption core.Consumption
-	anchored    bool   // the user has anchors
+	special     bool   // the user has anchors or overrides
 	hits        uint64 // look-ups of keys, users and plans answered from memory
 	stripe      int    // of Service.hits
 }
@@ -212,9 +220,9 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest secret
 	if err != nil {
 		return nil, nil, false, err
 	}
-	if u, anchored := k.user.get(s.users); u != nil {
+	if u, special := k.user.get(s.users); u != nil {
 		d.hits++
-		d.anchored = anchored
+		d.special = special
 		return k, u, false, nil
 	}
 	ref := userRef{k.AccountID, k.UserID}
@@ -225,8 +233,8 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest secret
 	if u.Disabled {
 		return k, u, true, nil
 	}
-	d.anchored = len(u.Anchors) > 0
-	k.user.set(s.users, ref, u, d.anchored)
+	d.special = len(u.Anchors) > 0 || u.Overrides != nil
+	k.user.set(s.users, ref, u, d.special)
 	return k, u, false, nil
 }
 
@@ -247,19 +255,21 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 			return nil
 		}
 	}
-	costs, unknown, err := s.charged(ctx, pl, r.Costs)
+	c := s.newConsumption(d, k, r)
+	c.Shared, c.Terms, c.Own = shared, pl.Terms(), k.Restrictions.Own()
+	if d.special { // most users are not read at all: a likely cache miss
+		c.Anchors = u.Anchors
+		c.Override(u.Overrides, d.At)
+	}
+	costs, unknown, err := s.charged(ctx, d.Account, &c.Terms, r.Costs)
 	if d.UnknownMeter = unknown; err == nil && unknown != "" && !r.IgnoreUnknownMeters {
-		err = core.BadRequest("costs."+unknown, "No plan of the account names this meter: correct its name, or give a plan a limit of it")
+		err = core.BadRequest("costs."+unknown, "No limit of the account names this meter: correct its name, or give a plan a limit of it")
 	}
 	if err != nil {
 		return err
 	}
-	c := s.newConsumption(d, k, r)
-	c.Shared, c.Terms, c.Costs, c.Entry.Costs = shared, pl.Terms(), costs, costs
-	c.RequestID = strings.Clone(r.RequestID) // a store keeps it, and it may be a part of a long body
-	if d.anchored {                          // most users are not read at all: a likely cache miss
-		c.Anchors = u.Anchors
-	}
+	c.Costs, c.Entry.Costs = costs, costs
+	c.RequestID = strings.Clone(r.RequestID)           // a store keeps it, and it may be a part of a long body
 	v, err := s.store.Consume(context.Background(), c) // a count that has begun is finished
 	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
 		return s.staleRead(d, err)
@@ -291,7 +301,8 @@ func (s *Service) staleRead(d *pendingDecision, err error) error {
 
 // setResult sets the result of the store under a plan, or under the terms of the first decision.
 func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
-	d.Plan, d.Usage, d.Outcome, d.RetryAfter = pl, v.Usage, Denied, v.RetryAfter
+	terms := &d.consumption.Terms
+	d.Plan, d.Outcome, d.RetryAfter, d.RateOf = pl, Denied, v.RetryAfter, v.RateOf
 	switch {
 	case v.Allowed:
 		d.Outcome = Allowed
@@ -299,11 +310,11 @@ func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
 		d.Outcome = OverRate
 	}
 	if first := v.FirstTerms; first != nil {
-		d.Repeated = true
+		d.Repeated, terms = true, first
 		d.Plan = &core.Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
 	}
-	d.Limit = d.Plan.LimitAt(v.Deciding)
-	if d.Limits = v.Limits; len(d.Limits) > 0 && d.Plan.Limit == core.Unlimited {
+	d.LimitUsage = core.LimitUsage{Limit: terms.LimitAt(v.Deciding), Of: terms.OriginAt(v.Deciding), Usage: v.Usage}
+	if d.Limits = v.Limits; len(d.Limits) > 0 && terms.Limit == core.Unlimited {
 		d.Limits = d.Limits[1:]
 	}
 }

@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
@@ -281,9 +282,18 @@ func (s *shard) bucketLocked(of ref) core.Bucket {
 	return core.Bucket{}
 }
 
-// takeLocked takes a token for a request out of the bucket of a counter. If the counter has none, it adds one, and drops a full one
+// ownBucket names the bucket for the own rate of a key. The bucket of the key itself is for the rate of its plan.
+func ownBucket(key ref) ref {
+	key.kind = kindOwnRate
+	return key
+}
+
+// takeLocked takes a token out of a bucket. A nil rate has none. If the bucket is missing, it adds one, and drops a full one
 // among a few others. With maxBuckets in the shard, it drops the first of these to get full, even if that is not full yet.
-func (s *shard) takeLocked(of ref, c *core.Consumption) {
+func (s *shard) takeLocked(of ref, rate *core.Rate, at time.Time) {
+	if rate == nil {
+		return
+	}
 	e := s.buckets.Find(of.hash(), of)
 	if e == nil {
 		var first *cachetable.Entry[ref, bucket]
@@ -291,7 +301,7 @@ func (s *shard) takeLocked(of ref, c *core.Consumption) {
 			if first == nil || e.Value.fullAt() < first.Value.fullAt() {
 				first = e
 			}
-			return e.Value.Full(e.Value.perMillisecond, c.Entry.At.UnixMilli())
+			return e.Value.Full(e.Value.perMillisecond, at.UnixMilli())
 		})
 		if full == nil && s.buckets.Len() >= maxBuckets {
 			s.buckets.Remove(first.Key.hash(), first.Key)
@@ -299,8 +309,8 @@ func (s *shard) takeLocked(of ref, c *core.Consumption) {
 		e = cachetable.NewEntry(of.hash(), of, bucket{})
 		s.buckets.Put(e)
 	}
-	e.Value.Take(c.Rate, c.Entry.At)
-	e.Value.perMillisecond = c.Rate.PerMillisecond()
+	e.Value.Take(rate, at)
+	e.Value.perMillisecond = rate.PerMillisecond()
 }
 
 // removeLocked removes a counter from memory.
@@ -347,7 +357,9 @@ func (all *counterCache) release(refs []ref, deleted bool) {
 		}
 		if deleted {
 			delete(sh.pending, of)
-			sh.buckets.Remove(of.hash(), of)
+			for _, b := range []ref{of, ownBucket(of)} {
+				sh.buckets.Remove(b.hash(), b)
+			}
 		}
 		sh.mu.Unlock()
 	}

@@ -154,7 +154,7 @@ func TestBucketsInMemory(t *testing.T) {
 	add := func(n, at int64) {
 		of := ref{n << pageBits, 1, kindKey} // the next one is in another shard
 		rate := &core.Rate{Requests: core.Token / short, Per: core.PerMinute, Burst: 1}
-		all.shard(of).takeLocked(of, &core.Consumption{Terms: core.Terms{Rate: rate}, Entry: core.Entry{At: time.UnixMilli(at)}})
+		all.shard(of).takeLocked(of, rate, time.UnixMilli(at))
 	}
 	for n := range int64(keys) {
 		add(n, n)

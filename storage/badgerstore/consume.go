@@ -163,11 +163,14 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	if c.Shared {
 		deciding, decidingShard = user, userShard
 	}
-	var b core.Bucket
+	var b core.Buckets
 	if c.Rate != nil {
-		b = decidingShard.bucketLocked(deciding.ref)
+		b.Deciding = decidingShard.bucketLocked(deciding.ref)
 	}
-	d.result = deciding.Decide(c, b)
+	if c.Own != nil && c.Own.Rate != nil {
+		b.Own = keyShard.bucketLocked(ownBucket(key.ref))
+	}
+	d.result = deciding.Decide(c, &key.Counter, &b)
 	switch {
 	case !c.Counts() && c.Adjustment == nil:
 	case !d.result.Allowed:
@@ -180,8 +183,11 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 			keyShard.requestIDs.positions[requestKey{of, c.RequestID}] = position
 			s.checkpointer.requestIDs.Add(1)
 		}
-		if c.Rate != nil && c.Adjustment == nil && d.appended {
-			decidingShard.takeLocked(deciding.ref, c)
+		if c.Adjustment == nil && d.appended {
+			decidingShard.takeLocked(deciding.ref, c.Rate, c.Entry.At)
+			if c.Own != nil {
+				keyShard.takeLocked(ownBucket(key.ref), c.Own.Rate, c.Entry.At)
+			}
 		}
 	}
 	return d
@@ -221,7 +227,11 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 	if record {
 		key.DeniedOmitted++
 	}
-	for _, of := range []*counter{key, user} {
+	counters := []*counter{user, key}
+	if key == user {
+		counters = counters[:1]
+	}
+	for _, of := range counters {
 		of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
 		of.unsaved, of.unlogged = true, true
 		of.changedLocked()

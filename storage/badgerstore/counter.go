@@ -15,8 +15,10 @@ import (
 type ref struct {
 	number  int64
 	account uint32
-	kind    uint32 // kindKey or kindUser
+	kind    uint32 // kindKey or kindUser; kindOwnRate of a bucket
 }
+
+const kindOwnRate = 1 // of no record
 
 // compare orders counters by their pages.
 func (r ref) compare(other ref) int {
@@ -168,7 +170,7 @@ func (t *counterState) replay(e *event, kind uint32, position int64) error {
 	if e.linkOf(kind).number != t.entries+1 {
 		return errEvent
 	}
-	if e.Denied && !e.uncounted && kind == kindKey { // of a request, core.Counter.Deny has done this
+	if e.Denied && !e.uncounted && (kind == kindKey || e.key == 0) { // of a request, core.Counter.Deny has done this
 		t.AddDenied(core.DateOf(e.At), 1)
 	}
 	t.count(e, kind, position)

@@ -196,21 +196,13 @@ func back(from, to int64) uint64 {
 // append appends an answer.
 //
 //	usage                see appendUsage
-//	period, limit        uvarints
-//	plan id, plan name   texts
+//	terms                see record.AppendTerms
 //	deciding limit       uvarint
-//	further limits       their number; of each the meter, a text, and the period and the maximum: uvarints
 //	usages of the limits their number, a uvarint, and the usages
 func (v *answer) append(b []byte) []byte {
 	b = appendUsage(b, &v.result.Usage)
-	b = binary.AppendUvarint(b, uint64(v.terms.Period))
-	b = binary.AppendUvarint(b, uint64(v.terms.Limit))
-	b = record.AppendText(record.AppendText(b, v.terms.PlanID), v.terms.PlanName)
+	b = record.AppendTerms(b, &v.terms)
 	b = binary.AppendUvarint(b, uint64(v.result.Deciding))
-	b = binary.AppendUvarint(b, uint64(len(v.terms.Further)))
-	for _, l := range v.terms.Further {
-		b = binary.AppendUvarint(binary.AppendUvarint(record.AppendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
-	}
 	b = binary.AppendUvarint(b, uint64(len(v.result.Limits)))
 	for i := range v.result.Limits {
 		b = appendUsage(b, &v.result.Limits[i].Usage)

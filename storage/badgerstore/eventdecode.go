@@ -79,19 +79,15 @@ func (r *decoder) back(position int64) int64 {
 func (r *decoder) answer() *answer {
 	v := new(answer)
 	v.result.Usage = r.usage()
-	v.terms.Period, v.terms.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
-	v.terms.PlanID, v.terms.PlanName = r.Text(), r.Text()
+	v.terms = r.Terms()
 	v.result.Deciding = int(r.Uvarint())
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		v.terms.Further = append(v.terms.Further, core.Limit{Meter: r.Text(), Period: core.Period(r.Uvarint()), Max: int64(r.Uvarint())})
-	}
 	n := r.Uvarint()
-	if v.terms.Period > core.Lifetime || n > uint64(1+len(v.terms.Further)) || v.result.Deciding > len(v.terms.Further) {
+	if n > uint64(v.terms.Limits()) || uint64(v.result.Deciding) >= uint64(v.terms.Limits()) {
 		r.Fail()
 		return v
 	}
 	for i := range int(n) {
-		v.result.Limits = append(v.result.Limits, core.LimitUsage{Limit: v.terms.LimitAt(i), Usage: r.usage()})
+		v.result.Limits = append(v.result.Limits, core.LimitUsage{Limit: v.terms.LimitAt(i), Of: v.terms.OriginAt(i), Usage: r.usage()})
 	}
 	if len(v.result.Limits) > 0 && v.terms.Limit == core.Unlimited {
 		v.result.Limits[0] = core.LimitUsage{}

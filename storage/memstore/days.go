@@ -24,9 +24,11 @@ func (d *days) add(number int, cost int64, at time.Time) {
 // decided is copied from its day window.
 func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 	keyID, userID := core.CounterID{Account: c.Account, KeyID: c.KeyID}, core.CounterID{Account: c.Account, UserID: c.UserID}
-	key, user := &s.usage(keyID).days, &s.usage(userID).days
+	user := &s.usage(userID).days
 	if !isAllowed {
-		key.add(record.DayDenied, c.Cost, c.Entry.At)
+		if c.KeyID != "" {
+			s.usage(keyID).days.add(record.DayDenied, c.Cost, c.Entry.At)
+		}
 		user.add(record.DayDenied, c.Cost, c.Entry.At)
 		if c.Shared {
 			user.add(record.DaySharedDenied, c.Cost, c.Entry.At)
@@ -34,7 +36,9 @@ func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 		return
 	}
 	user.add(record.DayAllowed, c.Cost, c.Entry.At)
-	s.copyDayWindow(keyID)
+	if c.KeyID != "" {
+		s.copyDayWindow(keyID)
+	}
 	if c.Shared {
 		s.copyDayWindow(userID)
 	}

@@ -39,7 +39,7 @@ func (s *Store) Reopen() *Store {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, u := range s.usages {
-		u.counter, u.bucket = u.counter.Saved(), core.Bucket{}
+		u.counter, u.buckets = u.counter.Saved(), core.Buckets{}
 	}
 	return &Store{data: s.data}
 }

@@ -30,8 +30,7 @@ func (u *usage) rememberResult(c *core.Consumption, v core.ConsumeResult) {
 	if c.RequestID == "" {
 		return
 	}
-	v.FirstTerms = new(c.Terms)
-	v.FirstTerms.Rate = nil
+	v.FirstTerms = c.Terms.WithoutRates()
 	v.Limits = slices.Clone(v.Limits)
 	u.results[c.RequestID] = firstResult{at: c.Entry.At, result: v}
 }

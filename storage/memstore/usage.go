@@ -10,7 +10,7 @@ import (
 // usage is what the store keeps of a key or user besides the resource.
 type usage struct {
 	counter core.Counter
-	bucket  core.Bucket
+	buckets core.Buckets // as the deciding counter for the rates of plans, and as the counter of a key for its own rate
 	history []core.Entry // oldest first
 	days    days
 	results map[string]firstResult // by request id; of a key, or of requests without a key
@@ -39,8 +39,10 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			return nil
 		}
 		deciding := s.usage(c.DecidingCounter())
-		v = deciding.counter.Consume(c, &deciding.bucket)
+		buckets := core.Buckets{Deciding: deciding.buckets.Deciding, Own: of.buckets.Own}
+		v = deciding.counter.Decide(c, &of.counter, &buckets)
 		if c.Adjustment != nil {
+			deciding.counter.Adjust(c.Adjustment, c.Charge())
 			s.appendEntry(c, "")
 			of.rememberResult(c, v)
 			return nil
@@ -48,8 +50,13 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 		if !c.Counts() {
 			return nil
 		}
-		if v.Allowed && c.Shared {
-			of.counter.Add(c.Charge())
+		if v.Allowed {
+			deciding.counter.Add(c.Charge())
+			if deciding != of {
+				of.counter.Add(c.Charge())
+			}
+			buckets.Take(c)
+			deciding.buckets.Deciding, of.buckets.Own = buckets.Deciding, buckets.Own
 		}
 		s.countDay(c, v.Allowed)
 		if !v.Allowed && !of.counter.Deny(c.Entry.At) {

@@ -169,14 +169,7 @@ func digestOfID(id string) string {
 
 // encodeTerms encodes the terms and the anchors of a request, for the answer that a repeated request gets.
 func encodeTerms(c *core.Consumption) []byte {
-	b := binary.AppendUvarint(nil, uint64(c.Period))
-	b = binary.AppendUvarint(b, uint64(c.Limit))
-	b = record.AppendText(record.AppendText(b, c.PlanID), c.PlanName)
-	b = binary.AppendUvarint(b, uint64(len(c.Further)))
-	for _, l := range c.Further {
-		b = binary.AppendUvarint(binary.AppendUvarint(record.AppendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
-	}
-	b = binary.AppendUvarint(b, uint64(len(c.Anchors)))
+	b := binary.AppendUvarint(record.AppendTerms(nil, &c.Terms), uint64(len(c.Anchors)))
 	for _, a := range c.Anchors {
 		b = record.AppendTime(record.AppendTime(b, a.From), a.Start)
 	}
@@ -185,14 +178,7 @@ func encodeTerms(c *core.Consumption) []byte {
 
 // decodeTerms decodes terms and anchors.
 func decodeTerms(r *record.Reader, c *core.Consumption) {
-	c.Period, c.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
-	c.PlanID, c.PlanName = r.Text(), r.Text()
-	if c.Period > core.Lifetime {
-		r.Fail()
-	}
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		c.Further = append(c.Further, core.Limit{Meter: r.Text(), Period: core.Period(r.Uvarint()), Max: int64(r.Uvarint())})
-	}
+	c.Terms = r.Terms()
 	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
 		c.Anchors = append(c.Anchors, core.Anchor{From: r.Time(), Start: r.Time()})
 	}

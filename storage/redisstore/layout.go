@@ -108,15 +108,20 @@ func latenessField(field string) string { return "l" + field }
 // that never had 64 entries has none.
 func historySizeField(field string) string { return "b" + field }
 
-// bucketField names the field with the token bucket of a counter. See consume.lua.
-func bucketField(field string) string { return "r" + field }
+// bucketField names the field with the token bucket of a counter, and ownBucketField that of the own rate of a key. See consume.lua.
+func bucketField(field string) string    { return "r" + field }
+func ownBucketField(field string) string { return "k" + field }
+
+// keylessField names the field of a user with the denials of requests without a key. See consume.lua.
+func keylessField(field string) string { return "n" + field }
 
 // metersField names the field with the meters of a counter other than requests. See shared.lua.
 func metersField(field string) string { return "m" + field }
 
 // counterFields returns all fields of a user or key in the hash of counters.
 func counterFields(field string) []string {
-	fields := []string{latenessField(field), historySizeField(field), metersField(field), bucketField(field)}
+	fields := []string{latenessField(field), historySizeField(field), metersField(field), bucketField(field), ownBucketField(field),
+		keylessField(field)}
 	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}

@@ -20,6 +20,7 @@ const (
 	outcomeRepeated
 	outcomeNotFound
 	outcomeOverRate
+	outcomeOverOwnRate
 )
 
 // unreachable is a limit that no usage reaches: a power of two, which a Lua number represents exactly.
@@ -30,6 +31,8 @@ const (
 	flagShared = 1 << iota
 	flagWait   // write even if the request is repeated, so that WAIT covers the first write
 	flagRate   // the request takes a token
+	flagLook   // the request costs nothing
+	flagOwnRate
 )
 
 // maxAttempts is how often a request is tried that finds no counters.
@@ -84,33 +87,51 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	if c.Shared {
 		flags |= flagShared
 	}
-	rated := c.Rate != nil && c.Adjustment == nil && c.Refused == ""
-	if rated {
+	if !c.Counts() && c.Adjustment == nil {
+		flags |= flagLook
+	}
+	var own core.OwnLimits
+	if c.Own != nil {
+		own = *c.Own
+	}
+	decides := c.Adjustment == nil && c.Refused == ""
+	if decides && c.Rate != nil {
 		flags |= flagRate
+	}
+	if decides && own.Rate != nil {
+		flags |= flagOwnRate
 	}
 	at := c.Entry.At
 	var buf [256]byte
-	b := append(buf[:0], flags, byte(c.Period)+1)
-	b = appendLimit(b, c.Limit)
+	b := append(buf[:0], flags, periodOf(c.LimitAt(0)))
+	b = appendMax(b, c.Limit)
 	b = record.AppendUint(b, 4, uint64(c.Cost))
 	starts := c.Anchors.Since(at)
 	b = record.AppendUint(b, 5, uint64(max(0, slices.Max(starts[:]))))
 	b = record.AppendUint(b, 3, uint64(max(0, core.DateOf(at))))
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
-	b = append(b, byte(len(c.Costs)), byte(len(c.Further)))
+	b = append(b, byte(len(c.Costs)), byte(len(c.Further)), byte(len(own.Limits)), byte(len(c.Later)))
 	for _, start := range starts[:core.Lifetime] {
 		b = record.AppendUint(b, 5, uint64(max(0, start)))
 	}
 	for _, m := range c.Costs {
 		b = appendMeter(record.AppendUint(b, 4, uint64(m.Cost)), m.Meter)
 	}
-	for _, l := range c.Further {
-		b = appendMeter(append(appendLimit(b, l.Max), byte(l.Period)+1), l.Meter)
+	for _, meter := range c.Later {
+		b = appendMeter(b, meter)
+	}
+	for i := 1; i < c.Limits(); i++ {
+		l := c.LimitAt(i)
+		b = appendMeter(append(appendMax(b, l.Max), periodOf(l)), l.Meter)
+	}
+	if flags&flagRate != 0 {
+		b = appendRate(b, c.Rate)
+	}
+	if flags&flagOwnRate != 0 {
+		b = appendRate(b, own.Rate)
 	}
 	mark := markAllowed // the script changes it for a denial
 	switch {
-	case rated:
-		b = record.AppendUint(record.AppendUint(b, 4, uint64(c.Rate.PerMillisecond())), 6, uint64(c.Rate.Capacity()))
 	case c.Adjustment != nil:
 		mark = markAdjustment
 		b = appendAdjustment(b, c.Adjustment)
@@ -124,9 +145,22 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	return both[:n], both[n:]
 }
 
-// appendLimit appends a limit.
-func appendLimit(b []byte, limit int64) []byte {
+// appendMax appends the maximum of a limit.
+func appendMax(b []byte, limit int64) []byte {
 	return record.AppendUint(b, 7, uint64(min(max(0, limit), unreachable)))
+}
+
+// periodOf returns the period of a limit from 1, plus 128 for a limit that denies nothing.
+func periodOf(l core.Limit) byte {
+	if l.OnExceed == core.AllowExceed {
+		return byte(l.Period) + 129
+	}
+	return byte(l.Period) + 1
+}
+
+// appendRate appends the units that a bucket gets back in a millisecond, and its capacity.
+func appendRate(b []byte, r *core.Rate) []byte {
+	return record.AppendUint(record.AppendUint(b, 4, uint64(r.PerMillisecond())), 6, uint64(r.Capacity()))
 }
 
 // appendAdjustment appends an adjustment: set, period from 1, sign, the value without its sign, and the meter.
@@ -147,7 +181,7 @@ func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 // decodeReply decodes the reply of consume.lua.
 func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here bool, err error) {
 	r := record.NewReader(answer)
-	switch r.Uint(1) {
+	switch outcome := r.Uint(1); outcome {
 	case outcomeNotFound:
 		return v, false, nil
 	case outcomeRepeated:
@@ -158,9 +192,12 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here
 		return v, true, err
 	case outcomeAllowed:
 		v = decodeResult(c, r, "")
-	case outcomeOverRate:
+	case outcomeOverRate, outcomeOverOwnRate:
 		v = decodeResult(c, r, core.ReasonRate)
-		v.RetryAfter = time.Duration(r.Uint(5)) * time.Millisecond
+		v.RetryAfter, v.RateOf = time.Duration(r.Uint(5))*time.Millisecond, core.OfPlan
+		if outcome == outcomeOverOwnRate {
+			v.RateOf = core.OfKey
+		}
 	default:
 		v = decodeResult(c, r, cmp.Or(c.Refused, core.ReasonQuota))
 	}
@@ -170,18 +207,22 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here
 	return v, true, nil
 }
 
-// decodeResult decodes the second that the windows contain, and the usage under each limit.
+// decodeResult decodes the second that the windows contain and the usage under each limit, and the same for the limits of the key.
 func decodeResult(c *core.Consumption, r *record.Reader, reason core.Reason) core.ConsumeResult {
 	at := time.Unix(int64(r.Uint(5)), 0)
+	keyAt := at
 	var few [4]int64
 	used := few[:0]
-	for range 1 + len(c.Further) {
+	for i := range c.Limits() {
+		if i == 1+len(c.Further) {
+			keyAt = time.Unix(int64(r.Uint(5)), 0)
+		}
 		used = append(used, int64(r.Uint(7)))
 	}
 	if c.Adjustment != nil {
 		return core.ConsumeResult{Allowed: true}
 	}
-	return c.Result(reason, at, used)
+	return c.Result(reason, at, keyAt, used)
 }
 
 // decodeRepeated decodes a stored first answer.

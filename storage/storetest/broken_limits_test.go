@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -37,6 +38,45 @@ var brokenLimits = []defect{
 		open: altered(func(c *core.Consumption) {
 			if c.Limit == core.Unlimited {
 				c.Limit = 0
+			}
+		})},
+	{name: "ignores the limits of the key", caughtBy: "exact/own limits",
+		open: altered(func(c *core.Consumption) { c.Own = nil })},
+	{name: "takes the limits of the key for limits of the deciding counter", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) {
+			if c.Own != nil {
+				c.Further, c.Own = slices.Concat(c.Further, c.Own.Limits), &core.OwnLimits{Rate: c.Own.Rate}
+			}
+		})},
+	{name: "has no rate of the key", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) {
+			if c.Own != nil {
+				c.Own = &core.OwnLimits{Limits: c.Own.Limits}
+			}
+		})},
+	{name: "has one bucket for both rates", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) {
+			if c.Own != nil && c.Rate == nil && !c.Shared {
+				c.Own, c.Rate = &core.OwnLimits{Limits: c.Own.Limits}, c.Own.Rate
+			}
+		})},
+	{name: "denies what a limit only watches", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) { c.OnExceed = core.DenyExceed })},
+	{name: "allows what a limit denies", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) {
+			c.Further = slices.Clone(c.Further)
+			for i := range c.Further {
+				c.Further[i].OnExceed = core.AllowExceed
+			}
+		})},
+	{name: "charges later without a look", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) { c.Later = nil })},
+	{name: "forgets which limits are overrides", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) { c.OfUser = 0 })},
+	{name: "counts no request without a key", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) {
+			if c.KeyID == "" && c.Adjustment == nil {
+				c.Cost, c.Costs = 0, nil
 			}
 		})},
 	{name: "has no rate", caughtBy: "machine",

@@ -195,8 +195,7 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 	if s.late {
 		s.awaitTwin(name)
 	}
-	a := answered{at: new(c.Entry.At), ConsumeResult: core.ConsumeResult{Allowed: true, FirstTerms: new(c.Terms)}}
-	a.FirstTerms.Rate = nil
+	a := answered{at: new(c.Entry.At), ConsumeResult: core.ConsumeResult{Allowed: true, FirstTerms: c.Terms.WithoutRates()}}
 	if s.keepsFailed {
 		s.known[name] = a
 	}

@@ -25,6 +25,8 @@ var exactCases = []testCase{
 		promise: "Counters, History and PlanTotals include every Consume that has returned"},
 	{name: "exact/limits", run: exactLimits,
 		promise: "concurrent requests never pass any of several limits, each denied one did not fit, and all meters agree"},
+	{name: "exact/own limits", run: exactOwn,
+		promise: "of concurrent requests with five keys of one quota, one of them with a limit of its own, none passes a limit"},
 	{name: "exact/rate", run: exactRate,
 		promise: "concurrent requests at one time get as many tokens as the bucket has"},
 	{name: "exact/adjustment", run: exactAdjustment,

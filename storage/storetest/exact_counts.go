@@ -55,6 +55,38 @@ func exactLimits(e *env) {
 	}
 }
 
+func exactOwn(e *env) {
+	const callers, times, quota, own = 64, 20, 600, 100
+	keys := e.sharing("key_1", "key_2", "key_3", "key_4", "key_5")
+	var passed [5]atomic.Int64
+	e.parallel(callers, func(i int) {
+		for n := range times {
+			c := endpoint(limit(request(keys[i%5], noon), core.Month, quota), "/%d/%d", i, n)
+			if i%5 == 0 {
+				c.Own = &core.OwnLimits{Limits: []core.Limit{{Meter: core.MeterRequests, Max: own, Period: core.Day}}}
+			}
+			v, err := e.Store.Consume(e.ctx, &c)
+			if err != nil {
+				e.Errorf("Consume: %v", err)
+				return
+			}
+			if v.Allowed {
+				passed[i%5].Add(1)
+			}
+		}
+	})
+	sum := int64(0)
+	for i := range keys {
+		sum += passed[i].Load()
+		e.wantUsed(keyCounter(keys[i]), core.Day, noon, passed[i].Load())
+	}
+	e.same("requests of all keys", int64(quota), sum)
+	e.wantUsed(userCounter(keys[0]), core.Month, noon, quota)
+	if n := passed[0].Load(); n > own || n == 0 {
+		e.Errorf("the limited key passed %d times, want 1 to %d", n, own)
+	}
+}
+
 func exactRate(e *env) {
 	const callers, times, burst = 64, 5, 100
 	keys := e.sharing("key_1", "key_2")

@@ -113,7 +113,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 
 // special runs one of the rare actions, not too often.
 func (m *machine) special(t *rapid.T) {
-	rare := []func(*rapid.T){m.adjust, m.refused, m.missing, m.twins, m.deleteMissing, m.replaceKey}
+	rare := []func(*rapid.T){m.adjust, m.keyless, m.refused, m.missing, m.twins, m.deleteMissing, m.replaceKey}
 	if n := rapid.IntRange(0, 9).Draw(t, "special"); n < len(rare) {
 		rare[n](t)
 		return

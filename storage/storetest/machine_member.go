@@ -55,6 +55,8 @@ func drawMember[R, P any](m *machine, t *rapid.T, member *core.Member[R, P]) any
 		return oneOf(t, member.Name, awkwardJSON, json.RawMessage("{}"))
 	case core.TypeLimits:
 		return rapid.SliceOfN(rapid.Custom(drawLimit), 0, 3).Draw(t, member.Name)
+	case core.TypeOverrides:
+		return rapid.SliceOfN(rapid.Custom(m.drawOverride), 0, 3).Draw(t, member.Name)
 	case core.TypeRate:
 		return core.Rate{Requests: rapid.Int64Range(1, 3).Draw(t, "requests"), Burst: rapid.Int64Range(1, 3).Draw(t, "burst"),
 			Per: oneOf(t, "per", core.PerSecond, core.PerMinute)}
@@ -64,7 +66,16 @@ func drawMember[R, P any](m *machine, t *rapid.T, member *core.Member[R, P]) any
 
 func drawLimit(t *rapid.T) core.Limit {
 	return core.Limit{Meter: oneOf(t, "meter", core.MeterRequests, "tokens"), Max: rapid.Int64Range(1, core.MaxLimit).Draw(t, "max"),
-		Period: oneOf(t, "period", core.Periods()...)}
+		Period: oneOf(t, "period", core.Periods()...), OnExceed: core.OnExceed(rapid.Bool().Draw(t, "on exceed"))}
+}
+
+func (m *machine) drawOverride(t *rapid.T) core.Override {
+	l := drawLimit(t)
+	o := core.Override{Meter: l.Meter, Max: l.Max, Period: l.Period}
+	if rapid.Bool().Draw(t, "ends") {
+		o.Until = new(m.someNow())
+	}
+	return o
 }
 
 func oneOf[T any](t *rapid.T, label string, values ...T) T {

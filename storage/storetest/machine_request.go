@@ -56,19 +56,45 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 	if rapid.IntRange(0, 3).Draw(t, "rated") == 0 {
 		c = atRate(c, 1, rapid.SampledFrom([]core.RatePer{core.PerSecond, core.PerMinute}).Draw(t, "per"), rapid.Int64Range(1, 3).Draw(t, "burst"))
 	}
+	if rapid.IntRange(0, 3).Draw(t, "own rate") == 0 && c.KeyID != "" {
+		c.Own = &core.OwnLimits{Rate: &core.Rate{Requests: 1, Per: core.PerMinute, Burst: rapid.Int64Range(1, 3).Draw(t, "own burst")}}
+	}
 	if rapid.IntRange(0, 2).Draw(t, "limited") > 0 {
 		return c
 	}
 	c = tokens(c, rapid.Int64Range(0, 3).Draw(t, "tokens"))
-	for range rapid.IntRange(0, 2).Draw(t, "limits") {
-		l := core.Limit{Meter: rapid.SampledFrom([]string{core.MeterRequests, "tokens"}).Draw(t, "meter"),
-			Max: rapid.Int64Range(1, 15).Draw(t, "max"), Period: rapid.SampledFrom(core.Periods()).Draw(t, "of")}
-		c.Further = append(c.Further, l)
+	c.Further = drawLimits(t)
+	c.OfUser = uint64(rapid.IntRange(0, 1<<(1+len(c.Further))-1).Draw(t, "overrides"))
+	if rapid.Bool().Draw(t, "own") && c.KeyID != "" {
+		if c.Own == nil {
+			c.Own = new(core.OwnLimits)
+		}
+		c.Own.Limits = drawLimits(t)
 	}
+	c.Later = rapid.SampledFrom([][]string{nil, nil, {core.MeterRequests}, {"tokens"}, {core.MeterRequests, "tokens"}}).Draw(t, "later")
+	c.OnExceed = core.OnExceed(rapid.IntRange(0, 4).Draw(t, "on exceed") == 0)
 	if rapid.IntRange(0, 3).Draw(t, "unlimited") == 0 {
 		c.Limit = core.Unlimited
 	}
 	return c
+}
+
+// drawLimits draws a few small limits.
+func drawLimits(t *rapid.T) (list []core.Limit) {
+	for range rapid.IntRange(0, 2).Draw(t, "limits") {
+		list = append(list, core.Limit{Meter: rapid.SampledFrom([]string{core.MeterRequests, "tokens"}).Draw(t, "meter"),
+			Max: rapid.Int64Range(1, 15).Draw(t, "max"), Period: rapid.SampledFrom(core.Periods()).Draw(t, "of"),
+			OnExceed: core.OnExceed(rapid.IntRange(0, 4).Draw(t, "exceed") == 0)})
+	}
+	return list
+}
+
+// keyless makes a few requests of a user without a key.
+func (m *machine) keyless(t *rapid.T) {
+	for range rapid.IntRange(1, 3).Draw(t, "times") {
+		c := cost(ofUser(m.requestOf(m.aKey(t))), rapid.Int64Range(0, 2).Draw(t, "cost"))
+		m.request(t, m.limited(t, limit(c, core.Day, rapid.Int64Range(0, 12).Draw(t, "limit"))))
+	}
 }
 
 // refused makes a request with a key that is disabled or has expired.
@@ -221,7 +247,9 @@ func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
 
 // awaitDenials waits until the requests with a key are in its history and in that of its user.
 func (m *machine) awaitDenials(t *rapid.T, c core.Consumption) {
-	m.await(t, core.CounterID{Account: c.Account, KeyID: c.KeyID})
+	if c.KeyID != "" {
+		m.await(t, core.CounterID{Account: c.Account, KeyID: c.KeyID})
+	}
 	m.await(t, core.CounterID{Account: c.Account, UserID: c.UserID})
 }
 

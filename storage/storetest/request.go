@@ -80,7 +80,7 @@ func adjusted(c core.Consumption, meter string, value int64) core.Consumption {
 	return c
 }
 
-// ofUser returns the adjustment of the counter of the user, without a key.
+// ofUser returns the request or adjustment without its key.
 func ofUser(c core.Consumption) core.Consumption {
 	c.KeyID, c.KeySeq, c.Shared, c.Entry.KeyID = "", 0, true, ""
 	return c

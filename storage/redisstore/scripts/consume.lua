@@ -6,33 +6,40 @@
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
 --
--- KEYS  1 hash of counters: u (user) and the Seq of each key; r and u or a Seq: the token bucket of that counter
+-- KEYS  1 hash of counters: u (user) and the Seq of each key; r and u or a Seq: the token bucket of that counter; k and a Seq: that of the own
+--         rate of a key; nu: the denials of requests without a key
 --       2 history of the user, a list     3 history of the key, if there is a key
 --       4 request ids of the key, a hash  5 request ids of the day before; only with a request id
--- ARGV  1 the request, packed  2 Seq of the key, or u for an adjustment without a key
+-- ARGV  1 the request, packed  2 Seq of the key, or u for a request or an adjustment without a key
 --       3 the entry for the histories, marked as allowed, with the reason of a refusal, or as an adjustment
 --       4 digest of the request id  5 terms for the reply to a repeat; only with a request id
 --
 -- Returns REPLY: outcome, the second that the windows contain, the usage in the period of the primary limit, then the
--- usage of each further limit (7 bytes), then with outcome 4 the milliseconds until there is a token (5 bytes). One string
--- costs less than an array.
+-- usage of each further limit (7 bytes); if the key has limits of its own, the second that the windows of its counter contain (5 bytes), and the
+-- usage of each (7 bytes); then with outcome 4 or 5 the milliseconds until there is a token (5 bytes). One string costs less than an array.
 --   0 denied  1 allowed  2 repeated, followed by the stored answer  3 a counter is missing or about to move
---   4 denied because the bucket has no token
+--   4 denied because the bucket has no token  5 the same, for the own rate of the key
 --
 -- Without further limits and other meters, the script creates no tables and no closures, because each
 -- decision pays for them.
 
 -- Behind these fields are the starts of the windows: of each period but the last, the lifetime. opened is the latest start.
-local flags, period, limit, cost, opened, day, cap, ncosts, nlimits, starts = struct.unpack('>I1I1I7I4I5I3I4I1I1', ARGV[1])
+local flags, period, limit, cost, opened, day, cap, ncosts, nlimits, nown, nlater, starts = struct.unpack('>I1I1I7I4I5I3I4I1I1I1I1', ARGV[1])
 local rest = starts + 5 * (PERIODS - 1)
 -- An adjustment is always allowed, costs nothing and changes the deciding counter only.
 local ADJUSTMENT = 63
-local shared, waits, rated = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
+local shared, waits, rated, look, ownRated = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8, flags % 32 >= 16
+local keyless = ARGV[2] == 'u'
+local passes = period >= 128 -- the primary limit denies nothing
+if passes then period = period - 128 end
 local entry = ARGV[3]
 local mark, sec, nsec, ends = struct.unpack(HEAD, entry)
 local adjusts = mark == ADJUSTMENT
 
 local REPLY = '>I1I5I7'
+
+-- KEYLESS has the denials of requests without a key: the second and the day of the last one, and how many are recorded in each.
+local KEYLESS = '>I5I1I3I2'
 
 local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'au')
 local user, key, userDay = fields[1], fields[2], fields[3]
@@ -52,22 +59,26 @@ if ARGV[4] then
 	end
 end
 
--- The cost on each meter, and the limits: tables only if there are any.
+-- The cost on each meter, 0 for a meter that is charged later, and the limits; the limits of the key are the last ones. Tables only if there are any.
 local costs, limits
-if ncosts > 0 or nlimits > 0 then
-	costs, limits = {requests = cost}, {}
+if ncosts > 0 or nlimits > 0 or nown > 0 or nlater > 0 then
+	costs, limits = {requests = cost > 0 and cost or nil}, {}
 	for i = 1, ncosts do
 		local n, name
 		n, name, rest = struct.unpack('>I4I1c0', ARGV[1], rest)
 		costs[name] = n
 	end
-	for i = 1, nlimits do
+	for i = 1, nlater do
+		local name
+		name, rest = struct.unpack('>I1c0', ARGV[1], rest)
+		costs[name] = costs[name] or 0
+	end
+	for i = 1, nlimits + nown do
 		local max, p, name
 		max, p, name, rest = struct.unpack('>I7I1I1c0', ARGV[1], rest)
-		limits[i] = {max = max, period = p, meter = name}
+		limits[i] = {max = max, period = p % 128, passes = p >= 128, meter = name}
 	end
 end
-local look = cost == 0 and ncosts == 0 and not adjusts
 
 -- BUCKET: Unix milliseconds, the units that were missing at that time. See core.Bucket.
 local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000
@@ -75,9 +86,10 @@ local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000
 -- The usage is in d (day), w, m, y, mi (minute), h, l (lifetime) and t (the calendar day), in the order of the periods; also as a
 -- table if the request is unusual.
 --
--- The deciding counter first, which is that of the user if it is shared; then, for an allowed request, that of the key.
-local allowed, reply, at, used, bucket
-for i = 1, shared and not adjusts and 2 or 1 do
+-- If the key has limits of its own, its counter is read first. Then the deciding counter decides, which is that of the user if it is shared. Then,
+-- for an allowed request, that of the key counts.
+local allowed, reply, at, keyAt, used = true, nil, nil, nil, nil
+for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 do
 	local isUser = shared and i == 1
 	local counter, field = isUser and user or key, isUser and 'u' or ARGV[2]
 	local form = string.byte(counter, form_at)
@@ -121,10 +133,8 @@ for i = 1, shared and not adjusts and 2 or 1 do
 	local unusual = costs or adjusts or wide or math.max(d, w, m, y, mi, h, l, t) + cost > MOST_NARROW
 	local usage = unusual and {d, w, m, y, mi, h, l, t}
 
-	if i == 1 then
-		at, used = now, select(period, d, w, m, y, mi, h, l)
-		allowed = look and used < limit or not look and (cost == 0 or used < limit and cost <= limit - used)
-		for n = 1, nlimits do
+	if i < 2 then
+		for n = i == 0 and nlimits + 1 or 1, i == 0 and nlimits + nown or nlimits do
 			local x = limits[n]
 			x.used = 0
 			if x.meter == 'requests' then
@@ -132,105 +142,139 @@ for i = 1, shared and not adjusts and 2 or 1 do
 			elseif meters and meters[x.meter] then
 				x.used = meters[x.meter][x.period]
 			end
-			local c = costs[x.meter] or 0
-			allowed = allowed and (look and x.used < x.max or not look and (c == 0 or x.used < x.max and c <= x.max - x.used))
+			local c = costs[x.meter]
+			allowed = allowed and (x.passes or not c and not look or x.used < x.max and (c or 0) <= x.max - x.used)
 		end
-		local adds, outcome, wait = allowed and 1 or 0, nil, nil
+	end
+	if i == 0 then keyAt = now end
+	if i == 1 then
+		at, used = now, select(period, d, w, m, y, mi, h, l)
+		local c = cost
+		if costs then c = costs.requests end
+		allowed = allowed and (passes or not c and not look or used < limit and (c or 0) <= limit - used)
+		local adds, outcome, wait, bucket, ownBucket = allowed and 1 or 0, nil, 0, nil, nil
 		if adjusts then
 			adds = 1
 		elseif mark > 0 then
 			adds = 0
-		elseif rated and allowed then
-			local per, capacity = struct.unpack('>I4I6', ARGV[1], rest)
-			local ms, before, taken = sec * 1000 + math.floor(nsec / 1000000), 0, 0
-			local stored = redis.call('HGET', KEYS[1], 'r' .. field)
-			if stored then before, taken = struct.unpack(BUCKET, stored) end
-			taken = math.min(taken, capacity)
-			local elapsed = ms - before
-			if elapsed < -AHEAD or elapsed > math.floor(taken / per) then
-				taken = 0
-			elseif elapsed > 0 then
-				taken = taken - elapsed * per
-			end
-			if taken + TOKEN > capacity then
-				adds, outcome, wait = 0, 4, math.floor((taken + TOKEN - capacity + per - 1) / per)
-			else
+		elseif allowed and (rated or ownRated) then
+			for r = rated and 1 or 2, ownRated and 2 or 1 do -- the rate of the plan, then that of the key
+				local per, capacity
+				per, capacity, rest = struct.unpack('>I4I6', ARGV[1], rest)
+				local ms, before, taken = sec * 1000 + math.floor(nsec / 1000000), 0, 0
+				local stored = redis.call('HGET', KEYS[1], r == 1 and 'r' .. field or 'k' .. ARGV[2])
+				if stored then before, taken = struct.unpack(BUCKET, stored) end
+				taken = math.min(taken, capacity)
+				local elapsed = ms - before
+				if elapsed < -AHEAD or elapsed > math.floor(taken / per) then
+					taken = 0
+				elseif elapsed > 0 then
+					taken = taken - elapsed * per
+				end
+				local missing = taken + TOKEN - capacity
+				if missing > 0 and math.floor((missing + per - 1) / per) > wait then
+					adds, outcome, wait = 0, 3 + r, math.floor((missing + per - 1) / per)
+				end
 				if elapsed > 0 or elapsed < -AHEAD then before = ms end
-				bucket = struct.pack(BUCKET, before, taken + TOKEN)
+				stored = struct.pack(BUCKET, before, math.min(taken + TOKEN, capacity))
+				if r == 1 then bucket = stored else ownBucket = stored end
 			end
 		end
 		allowed = adds == 1
 		used = used + adds * cost
 		reply = struct.pack(REPLY, outcome or adds, at, used < MOST and used or MOST)
-		for n = 1, nlimits do
+		for n = 1, nlimits + nown do
+			if n == nlimits + 1 then reply = reply .. struct.pack('>I5', keyAt) end
 			reply = reply .. struct.pack('>I7', math.min(limits[n].used + adds * (costs[limits[n].meter] or 0), MOST))
 		end
-		if wait then
+		if outcome then
 			reply = reply .. struct.pack('>I5', wait)
 			mark = 2
 		end
 		if look then return reply end
 		if not allowed then break end
 		if bucket then redis.call('HSET', KEYS[1], 'r' .. field, bucket) end
+		if ownBucket then redis.call('HSET', KEYS[1], 'k' .. ARGV[2], ownBucket) end
 	end
 
-	if date < day and counted > 0 then
-		addDay(struct.pack(DAY_COUNT, date, counted), 0, day, field, isUser and SHARED_ALLOWED or ALLOWED)
-	end
-	if adjusts then
-		local set, p, sign, n, name = struct.unpack('>I1I1i1I7I1c0', ARGV[1], rest)
-		local adjusted = usage
-		if name ~= 'requests' then
-			meters = meters or {}
-			adjusted = meters[name] or {}
-			meters[name] = adjusted
+	if i > 0 then
+		if date < day and counted > 0 then
+			addDay(struct.pack(DAY_COUNT, date, counted), 0, day, field, isUser and SHARED_ALLOWED or ALLOWED)
 		end
-		for q = 1, PERIODS do
-			local before = adjusted[q] or 0
-			adjusted[q] = set == 0 and math.min(math.max(0, before + sign * n), MOST) or q == p and n or before
-		end
-	else
-		if usage then
-			for p = 1, PERIODS + 1 do usage[p] = math.min(usage[p] + cost, MOST) end
-		end
-		if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
-	end
-	if ncosts > 0 then
-		meters = meters or {}
-		for name, c in pairs(costs) do
+		if adjusts then
+			local set, p, sign, n, name = struct.unpack('>I1I1i1I7I1c0', ARGV[1], rest)
+			local adjusted = usage
 			if name ~= 'requests' then
-				local ofMeter = meters[name] or {}
-				for p = 1, PERIODS do ofMeter[p] = math.min((ofMeter[p] or 0) + c, MOST) end
-				meters[name] = ofMeter
+				meters = meters or {}
+				adjusted = meters[name] or {}
+				meters[name] = adjusted
+			end
+			for q = 1, PERIODS do
+				local before = adjusted[q] or 0
+				adjusted[q] = set == 0 and math.min(math.max(0, before + sign * n), MOST) or q == p and n or before
+			end
+		else
+			if usage then
+				for p = 1, PERIODS + 1 do usage[p] = math.min(usage[p] + cost, MOST) end
+			end
+			if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
+		end
+		if ncosts > 0 then
+			meters = meters or {}
+			for name, c in pairs(costs) do
+				if name ~= 'requests' and c > 0 then
+					local ofMeter = meters[name] or {}
+					for p = 1, PERIODS do ofMeter[p] = math.min((ofMeter[p] or 0) + c, MOST) end
+					meters[name] = ofMeter
+				end
 			end
 		end
-	end
-	if meters then
-		local packed = ''
-		for name, ofMeter in pairs(meters) do
-			packed = packed .. struct.pack('>I1c0', #name, name) .. struct.pack(METER, unpack(ofMeter))
+		if meters then
+			local packed = ''
+			for name, ofMeter in pairs(meters) do
+				packed = packed .. struct.pack('>I1c0', #name, name) .. struct.pack(METER, unpack(ofMeter))
+			end
+			redis.call('HSET', KEYS[1], 'm' .. field, packed)
 		end
-		redis.call('HSET', KEYS[1], 'm' .. field, packed)
+		form = (has or meters) and 4 or 0
+		if not usage then
+			counter = struct.pack(NARROW, csec, cnsec, others, form,
+				d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost)
+		elseif now == csec and math.max(unpack(usage)) <= MOST_NARROW then
+			counter = struct.pack(NARROW, csec, cnsec, others, form, unpack(usage))
+		else
+			usage[PERIODS + 2] = now
+			counter = struct.pack(WIDE, csec, cnsec, others, form + 2, unpack(usage))
+		end
+		if isUser then user = counter else key = counter end
 	end
-	form = (has or meters) and 4 or 0
-	if not usage then
-		counter = struct.pack(NARROW, csec, cnsec, others, form,
-			d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost)
-	elseif now == csec and math.max(unpack(usage)) <= MOST_NARROW then
-		counter = struct.pack(NARROW, csec, cnsec, others, form, unpack(usage))
-	else
-		usage[PERIODS + 2] = now
-		counter = struct.pack(WIDE, csec, cnsec, others, form + 2, unpack(usage))
-	end
-	if isUser then user = counter else key = counter end
 end
+if keyless then key = user end
 
 local lsec, _, omitted, dsec, denials, began = struct.unpack(LAST, fields[2])
 local before = math.max(lsec, dsec)
 if adjusts then
-	if ARGV[2] == 'u' then key = user end
+	-- counts no requests
 elseif allowed then
 	userDay = addDay(userDay, cost, day, 'u', ALLOWED)
+elseif keyless then
+	local days = redis.call('HMGET', KEYS[1], 'nu', 'du', 'su')
+	local dsec, denials, dday, recorded = 0, 0, 0, 0
+	if days[1] then dsec, denials, dday, recorded = struct.unpack(KEYLESS, days[1]) end
+	if dsec ~= sec then dsec, denials = sec, 0 end
+	if day > dday then dday, recorded = day, 0 end
+	local omit = denials >= 10 or recorded >= 10000
+	if omit then
+		user = string.sub(user, 1, denials_at - 1) .. struct.pack('>I4', math.min(omitted + 1, 4294967295)) .. string.sub(user, denials_at + 4)
+	else
+		denials, recorded = denials + 1, recorded + 1
+	end
+	key = user
+	redis.call('HSET', KEYS[1], 'u', user, 'nu', struct.pack(KEYLESS, dsec, denials, dday, recorded),
+		'du', addDay(days[2], cost, day, 'u', DENIED), 'su', addDay(days[3], cost, day, 'u', SHARED_DENIED))
+	if omit then return reply end
+	if mark == 0 then mark = 1 end
+	entry = string.char(mark) .. string.sub(entry, 2)
 else
 	local field = 'd' .. ARGV[2]
 	local days = redis.call('HMGET', KEYS[1], field, 'du', 'su')
@@ -260,7 +304,7 @@ end
 -- node may be wrong, and would expire ids too early or never.
 if allowed and ARGV[4] then
 	local was, now = began, tonumber(redis.call('TIME')[1])
-	if ARGV[2] ~= 'u' and (was == 0 or now >= was + 86400 or was > now + 86400) then
+	if not keyless and (was == 0 or now >= was + 86400 or was > now + 86400) then
 		if was > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
 			redis.call('UNLINK', KEYS[5])
 			redis.call('RENAME', KEYS[4], KEYS[5])
@@ -279,6 +323,6 @@ if sec > usec or sec == usec and nsec > unsec then
 end
 redis.call('HSET', KEYS[1], ARGV[2], key, 'u', user, 'au', userDay or struct.pack(DAY_COUNT, 0, 0))
 append(KEYS[2], entry, sec, nsec, usec, unsec, usec, ends, cap, 'lu')
-if ARGV[2] == 'u' then return reply end
+if keyless then return reply end
 append(KEYS[3], entry, sec, nsec, usec, unsec, before, ends, cap, 'l' .. ARGV[2])
 return reply

@@ -5,8 +5,8 @@
 -- Writes: the tombstone
 
 -- The fields that move with a counter, before its Seq: the lateness of the history, the DAY_COUNT of denials, the other
--- meters, the bucket.
-local MOVED = {'l', 'd', 'm', 'r'}
+-- meters, both buckets.
+local MOVED = {'l', 'd', 'm', 'r', 'k'}
 
 -- hasLeft reports whether the key was deleted, or has left with this move or a later one.
 local function hasLeft(tombstone, move)

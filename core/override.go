@@ -1,0 +1,57 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// Override is a limit for one user: it replaces the limit of its meter and period in the plan, for the user and for keys of the user with a plan of their own. If
+// the plan has no such limit, the override is one more limit.
+type Override struct {
+	Meter  string     `json:"meter"`
+	Max    int64      `json:"max"`
+	Period Period     `json:"period"`
+	Until  *time.Time `json:"until,omitempty"` // afterwards the plan holds again; nil: without an end
+}
+
+// Overrides are the overrides of a user. A pointer to them takes few bytes of each user in a cache.
+type Overrides []Override
+
+// List returns the overrides, none for nil.
+func (o *Overrides) List() []Override {
+	if o == nil {
+		return nil
+	}
+	return *o
+}
+
+// Override replaces limits of the terms by the overrides that are in force at a time.
+func (t *Terms) Override(o *Overrides, at time.Time) {
+	further := slices.Clip(t.Further)
+	for _, by := range o.List() {
+		if by.Until != nil && !at.Before(*by.Until) {
+			continue
+		}
+		if by.Meter == MeterRequests && by.Period == t.Period && t.Limit != Unlimited {
+			t.Limit, t.OfUser = by.Max, t.OfUser|1
+			continue
+		}
+		i := slices.IndexFunc(t.Further, func(l Limit) bool { return l.Meter == by.Meter && l.Period == by.Period })
+		if i < 0 {
+			i, further = len(further), append(further, Limit{Meter: by.Meter, Period: by.Period})
+		} else if &further[0] == &t.Further[0] {
+			further = slices.Clone(further)
+		}
+		further[i].Max, t.OfUser = by.Max, t.OfUser|2<<i
+	}
+	t.Further = further
+}
+
+// checkOverrides returns an error unless the overrides of a user are valid.
+func checkOverrides(list []Override) error {
+	limits := make([]Limit, len(list))
+	for i, o := range list {
+		limits[i] = Limit{Meter: o.Meter, Max: o.Max, Period: o.Period}
+	}
+	return checkLimits("overrides", limits)
+}
