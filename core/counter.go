@@ -92,28 +92,6 @@ func (c *Counter) used(meter string, p Period, since *Since) int64 {
 	return 0
 }
 
-// Buckets are the token buckets of a request: of the deciding counter for the rate of the plan, and of the key for its own rate.
-type Buckets struct{ Deciding, Own Bucket }
-
-// Wait returns how long a request must wait until each bucket has a token for it, 0 if they have, and whose rate the request waits for longest.
-func (b *Buckets) Wait(r *Consumption) (wait time.Duration, of Origin) {
-	wait, of = b.Deciding.Wait(r.Rate, r.Entry.At), OfPlan
-	if r.Own != nil {
-		if own := b.Own.Wait(r.Own.Rate, r.Entry.At); own > wait {
-			wait, of = own, OfKey
-		}
-	}
-	return wait, of
-}
-
-// Take takes a token out of each bucket that has a rate.
-func (b *Buckets) Take(r *Consumption) {
-	b.Deciding.Take(r.Rate, r.Entry.At)
-	if r.Own != nil {
-		b.Own.Take(r.Own.Rate, r.Entry.At)
-	}
-}
-
 // reading is a counter at the time of a request.
 type reading struct {
 	*Counter

@@ -29,9 +29,9 @@ type Plan struct {
 	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit, or Unlimited
 	Period      Period    `json:"period"`
 	OnExceed    OnExceed  `json:"on_exceed,omitempty"` // of Limit
-	Limits      []Limit   `json:"limits,omitempty"`       // further limits, none of them of requests in Period
-	Rate        *Rate     `json:"rate,omitempty"`         // nil for none
-	Inactive    bool      `json:"inactive,omitempty"`     // existing keys and users keep the plan; new assignments are refused
+	Limits      []Limit   `json:"limits,omitempty"`    // further limits, none of them of requests in Period
+	Rate        *Rate     `json:"rate,omitempty"`      // nil for none
+	Inactive    bool      `json:"inactive,omitempty"`  // existing keys and users keep the plan; new assignments are refused
 	Features    []string  `json:"features,omitempty"`
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`

@@ -25,9 +25,9 @@ import (
 //	at TIME                                     lets time pass, or sets the wall clock back
 //	wall TIME                                   sets the wall clock: the monotonic clock stays
 //	pass DURATION                               lets time pass
-//	plan NAME LIMIT/PERIOD|unlimited [limits=METER:MAX/PERIOD,…] [rate=N/PER:BURST] [active=false]   creates or changes a plan
-//	user NAME [plan=PLAN|none] [disabled=BOOL] [custom_start=TIME|none]                              creates or changes a user
-//	key NAME [user=USER] [plan=PLAN|none] [status=S] [expires=TIME]
+//	plan NAME LIMIT/PERIOD|unlimited [exceed=allow] [limits=METER:MAX/PERIOD[/allow],…] [rate=N/PER:BURST] [active=false]
+//	user NAME [plan=PLAN|none] [disabled=BOOL] [custom_start=TIME|none] [overrides=METER:MAX/PERIOD[/UNTIL],…]
+//	key NAME [user=USER] [plan=PLAN|none] [status=S] [expires=TIME] [limits=…] [rate=…]   each creates or changes one
 //	regenerate KEY [grace=DURATION]             the old value is then called KEY.old
 //	delete key|user|plan NAME
 //	validate KEY[.old] [cost=N] [costs=METER:N,…] [account=NAME] [id=REQUEST]
@@ -163,25 +163,12 @@ func (s *scenario) plan(ctx context.Context, args []string, opts map[string]stri
 		}
 		p.Limit, p.Period = core.Some(n), &period
 	}
-	if v, ok := opts["limits"]; ok {
-		var list []core.Limit
-		for text := range strings.SplitSeq(v, ",") {
-			var l core.Limit
-			var period string
-			if _, err := fmt.Sscanf(strings.NewReplacer(":", " ", "/", " ").Replace(text), "%s %d %s", &l.Meter, &l.Max, &period); err != nil {
-				return err
-			}
-			l.Period, _ = core.ParsePeriod(period)
-			list = append(list, l)
-		}
-		p.Limits = core.Some(list)
+	var err error
+	if p.Limits, p.Rate, err = limitOptions(opts); err != nil {
+		return err
 	}
-	if v, ok := opts["rate"]; ok {
-		var r core.Rate
-		if _, err := fmt.Sscanf(strings.NewReplacer(":", " ", "/", " ").Replace(v), "%d %s %d", &r.Requests, &r.Per, &r.Burst); err != nil {
-			return err
-		}
-		p.Rate = core.Some(r)
+	if v, ok := opts["exceed"]; ok {
+		p.OnExceed = &v
 	}
 	if v, ok := opts["features"]; ok {
 		p.Features = core.Some(strings.Split(v, ","))
@@ -199,6 +186,43 @@ func (s *scenario) plan(ctx context.Context, args []string, opts map[string]stri
 		s.plans[args[0]] = pl.ID
 	}
 	return err
+}
+
+// limitOptions reads limits=METER:MAX/PERIOD[/allow],… and rate=N/PER:BURST.
+func limitOptions(opts map[string]string) (limits core.Optional[[]core.Limit], rate core.Optional[core.Rate], err error) {
+	if v, ok := opts["limits"]; ok {
+		list := []core.Limit{}
+		for text := range strings.SplitSeq(strings.TrimPrefix(v, "none"), ",") {
+			l, rest, err := limitOption(text)
+			if err != nil {
+				return limits, rate, err
+			}
+			if l.OnExceed = rest == "allow"; l.Meter != "" {
+				list = append(list, l)
+			}
+		}
+		limits = core.Some(list)
+	}
+	if v, ok := opts["rate"]; ok {
+		var r core.Rate
+		_, err = fmt.Sscanf(strings.NewReplacer(":", " ", "/", " ").Replace(v), "%d %s %d", &r.Requests, &r.Per, &r.Burst)
+		rate = core.Some(r)
+	}
+	return limits, rate, err
+}
+
+// limitOption reads METER:MAX/PERIOD/REST.
+func limitOption(text string) (l core.Limit, rest string, err error) {
+	meter, text, _ := strings.Cut(text, ":")
+	if meter == "" {
+		return l, "", nil
+	}
+	parts := strings.SplitN(text+"/", "/", 3)
+	if l.Max, err = strconv.ParseInt(parts[0], 10, 64); err == nil {
+		l.Period, err = core.ParsePeriod(parts[1])
+	}
+	l.Meter = meter
+	return l, strings.TrimSuffix(parts[2], "/"), err
 }
 
 // planRef reads plan=PLAN or plan=none.
@@ -226,6 +250,23 @@ func (s *scenario) user(ctx context.Context, name string, opts map[string]string
 			p.CustomStart = core.Some(at(v))
 		}
 	}
+	if v, ok := opts["overrides"]; ok {
+		list := []core.Override{}
+		for text := range strings.SplitSeq(strings.TrimPrefix(v, "none"), ",") {
+			l, until, err := limitOption(text)
+			o := core.Override{Meter: l.Meter, Max: l.Max, Period: l.Period}
+			if err != nil {
+				return err
+			}
+			if until != "" {
+				o.Until = new(at(until))
+			}
+			if o.Meter != "" {
+				list = append(list, o)
+			}
+		}
+		p.Overrides = core.Some(list)
+	}
 	if id, ok := s.users[name]; ok {
 		_, err := s.service.UpdateUser(ctx, s.account, id, p)
 		return err
@@ -248,6 +289,10 @@ func (s *scenario) key(ctx context.Context, name string, opts map[string]string)
 	}
 	if v, ok := opts["expires"]; ok {
 		p.ExpiresAt = core.Some(at(v))
+	}
+	var err error
+	if p.Limits, p.Rate, err = limitOptions(opts); err != nil {
+		return err
 	}
 	for option, list := range map[string]*core.Optional[[]string]{"scopes": &p.Scopes, "endpoints": &p.AllowedEndpoints, "ips": &p.AllowedIPs} {
 		switch v, ok := opts[option]; {
@@ -327,9 +372,12 @@ func (s *scenario) validate(ctx context.Context, name string, opts map[string]st
 		out += fmt.Sprintf(" retry in %v", d.RetryAfter)
 	}
 	if d.HasUsage() && (d.Limits != nil || d.Limit.Unlimited()) {
-		out += " " + limitText(core.LimitUsage{Limit: d.Limit, Usage: d.Usage})
+		out += " " + limitText(d.LimitUsage)
 	} else if d.HasUsage() {
-		out += fmt.Sprintf(" %d/%d left %d until %s", d.Usage.Used, d.Plan.Limit, d.Remaining(), d.Usage.Window.End.Format(time.DateOnly))
+		out += fmt.Sprintf(" %d/%d left %d until %s", d.Usage.Used, d.Limit.Max, d.Remaining(), d.Usage.Window.End.Format(time.DateOnly)) + originText(d.LimitUsage)
+	}
+	if d.RateOf == core.OfKey {
+		out += " at the rate of the key"
 	}
 	if d.Repeated {
 		out += " again on " + d.Plan.Name
@@ -346,7 +394,18 @@ func limitText(u core.LimitUsage) string {
 	if u.Window.Ends() {
 		end = u.Window.End.Format(time.RFC3339)
 	}
-	return fmt.Sprintf("%d/%s %s until %s", u.Used, limit, u.Meter, end)
+	return fmt.Sprintf("%d/%s %s until %s", u.Used, limit, u.Meter, end) + originText(u)
+}
+
+// originText writes the owner of a limit, but for a plan, and the overage.
+func originText(u core.LimitUsage) (text string) {
+	if u.Of != core.OfPlan {
+		text = " of the " + string(u.Of)
+	}
+	if n := u.Overage(); n != nil {
+		text += fmt.Sprintf(" overage %d", *n)
+	}
+	return text
 }
 
 // limits returns all limits of a key.
