@@ -76,9 +76,9 @@ type LimitUsage struct {
 	Usage
 }
 
-// Overage returns how much of the usage is beyond the limit, nil for a limit that denies.
+// Overage returns how much of the usage is beyond the limit, nil for a limit that denies and for a missing limit.
 func (u *LimitUsage) Overage() *int64 {
-	if u.OnExceed == DenyExceed {
+	if u.OnExceed == DenyExceed || u.Limit.Unlimited() {
 		return nil
 	}
 	return new(max(0, u.Used-u.Max))

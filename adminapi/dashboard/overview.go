@@ -82,7 +82,7 @@ func (q *request) nearLimit() (v nearLimit, err error) {
 		return q.svc.NearLimits(ctx, q.account(), nearLimitRows)
 	})
 	for _, n := range list {
-		v.Rows = append(v.Rows, counterRow{&usage{core.LimitUsage{Limit: n.Plan.Primary(), Usage: n.Usage}}, n.User, n.Key, n.Plan})
+		v.Rows = append(v.Rows, counterRow{&usage{n.Fullest()}, n.User, n.Key, n.Plan})
 	}
 	v.Live = q.with("part", "near-limit")
 	return v, err

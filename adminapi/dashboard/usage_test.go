@@ -48,6 +48,49 @@ func TestPlanLimitsAndRate(t *testing.T) {
 	b.send("/dashboard/users/1/edit", "users/1", maps.Clone(user)).want(t, 200, "Saved.").without(t, "Periods begin at")
 }
 
+// A key gets limits and a rate of its own, a user overrides, and a plan a limit that refuses nothing. The pages say whose limit it is.
+func TestOwnLimitsAndOverrides(t *testing.T) {
+	s := newSite(t)
+	k, secret := s.customer(s.acc, "Some", 3)
+	b := s.signedIn("Acme")
+	key, user := "keys/"+k.ID, fmt.Sprintf("users/%d", k.UserID)
+	form := url.Values{"name": {"Report"}, "user_id": {fmt.Sprint(k.UserID)}, "plan_id": {k.PlanID}, "status": {"active"}, "metadata": {""},
+		"limits": {"requests 2 day\ntokens 9 month allow"}, "rate": {"1"}, "per": {"minute"}, "burst": {"2"}}
+	for _, wrong := range []struct{ field, value, says string }{
+		{"limits", "requests 2 day maybe", "“allow” if the limit refuses nothing"}, {"limits", "requests 0 day", "must be greater than 0"}, {"burst", "x", "Burst must be"},
+	} {
+		bad := maps.Clone(form)
+		bad.Set(wrong.field, wrong.value)
+		b.send("/dashboard/"+key+"/edit", key, bad).want(t, 422, wrong.says)
+	}
+	b.send("/dashboard/"+key+"/edit", key, maps.Clone(form)).want(t, 200, "Saved.", "2 requests a day", "9 tokens a month, refuses nothing", "1 a minute, burst 2", "of the key")
+	b.get("/dashboard/"+key+"/edit").want(t, 200, "tokens 9 month allow")
+	s.makeRequests(s.acc, secret, "/v1", 3)
+	b.get("/dashboard/"+key).want(t, 200, "used up", "denied")
+
+	u, err := s.svc.User(t.Context(), s.acc.ID, k.UserID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := url.Values{"name": {"Ann"}, "email": {""}, "plan_id": {u.PlanID}, "metadata": {""}, "overrides": {"requests 7 month until 2030-01-31T00:00:00Z"}}
+	bad := maps.Clone(owner)
+	bad.Set("overrides", "requests 7 month after tomorrow")
+	b.send("/dashboard/"+user+"/edit", user, bad).want(t, 422, "until 2030-01-31T00:00:00Z")
+	b.send("/dashboard/"+user+"/edit", user, maps.Clone(owner)).want(t, 200, "Saved.", "7 requests a month until 31 Jan 2030")
+	b.get("/dashboard/"+user+"/edit").want(t, 200, "requests 7 month until 2030-01-31T00:00:00Z")
+	b.get("/dashboard/"+key).want(t, 200, "override")
+
+	billed := url.Values{"name": {"Billed"}, "max_requests": {"1"}, "request_period": {"day"}, "on_exceed": {"allow"}, "is_active": {"true"}, "limits": {""}, "rate": {""}, "per": {"second"}, "burst": {""}}
+	b.send("/dashboard/plans/new", "plans", billed).want(t, 200, "Created.", "1 a day, refuses nothing")
+	plans, n, _ := s.svc.Plans(t.Context(), s.acc.ID, core.Page{Number: 1, Size: 10})
+	over, secret, err := s.svc.CreateKey(t.Context(), s.acc.ID, core.KeyPatch{Name: new("Over"), UserID: &k.UserID, PlanID: core.Some(plans[n-1].ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.makeRequests(s.acc, secret, "/v1", 3)
+	b.get("/dashboard/keys/"+over.ID).want(t, 200, "2 beyond").without(t, "used up")
+}
+
 // Usage is adjusted with a reason that the history shows, for a key and for a user. A posted form counts once.
 func TestAdjustUsage(t *testing.T) {
 	s := newSite(t)

@@ -64,6 +64,7 @@ func (s *Service) NearLimits(ctx context.Context, account string, n int) (list [
 			list = append(list, near)
 		}
 	}
+	slices.SortStableFunc(list, func(a, b NearLimit) int { return cmp.Compare(b.usedShare(), a.usedShare()) }) // overrides have changed shares
 	return list, nil
 }
 
@@ -83,6 +84,8 @@ func (s *Service) ownerOf(ctx context.Context, c LimitedCounter) (n NearLimit, c
 	if n.Key == nil {
 		plan = n.User.PlanID
 	}
+	terms := limited(c.Plan, n.User, n.Key, s.now())
+	n.Limits = []core.LimitUsage{{Limit: terms.LimitAt(0), Of: terms.OriginAt(0), Usage: c.Usage}}
 	return n, plan == c.Plan.ID, nil
 }
 
