@@ -35,6 +35,9 @@ type Consumption struct {
 	Costs   []MeterCost // of the other meters, sorted by name; each is 1…MaxMeterCost
 	Entry   Entry       // for the history; its At is the time of the request
 
+	// Later lists the meters that are charged afterwards, sorted: each limit of such a meter must have something left.
+	Later []string
+
 	// Retention is how long the entry must be kept. The store may delete it afterwards.
 	Retention time.Duration
 
