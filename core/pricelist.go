@@ -48,6 +48,9 @@ func (p *Prices) Meters() (meters []string) {
 	return slices.Compact(meters)
 }
 
+// Empty reports whether the list has no rules.
+func (l *PriceList) Empty() bool { return len(l.rules) == 0 }
+
 // Meters returns [Prices.Meters].
 func (l *PriceList) Meters() []string { return l.meters }
 

@@ -26,11 +26,19 @@ type Request struct {
 
 	Cost int64 // 0…MaxCost; 0 checks the quota without using it
 
-	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. The store may keep the list: do
-	// not change it.
+	// CostByPrice says that the request gives no Cost: its price is the cost of requests, 1 without a price.
+	CostByPrice bool
+	// RequestsLater says that requests are charged afterwards: a limit of requests must have something left.
+	RequestsLater bool
+
+	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. They override the price of the
+	// request, meter by meter. A cost of 0 is charged afterwards. The store may keep the list: do not change it.
 	Costs []core.MeterCost
 
-	// IgnoreUnknownMeters says that a meter which no plan of the account names costs nothing. Otherwise it is an error.
+	Model string          // for the price; "" if it is unknown
+	Usage core.Quantities // for the price; nil while it is unknown
+
+	// IgnoreUnknownMeters says that a meter which no plan and no price of the account names costs nothing. Otherwise it is an error.
 	IgnoreUnknownMeters bool
 
 	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
@@ -56,6 +64,9 @@ func (r *Request) Check() error {
 		return core.BadRequest("ip_address", "IP address must be at most 128 bytes long")
 	}
 	if err := core.CheckCost(r.Cost); err != nil {
+		return err
+	}
+	if err := (&core.Priced{Model: r.Model, Usage: r.Usage}).Check(); err != nil {
 		return err
 	}
 	if err := core.CheckNeed(r.Scopes, r.Features); err != nil {
