@@ -57,7 +57,8 @@ func readRequest(m *members) service.Request {
 		Endpoint: m.Word("endpoint"),
 		Method:   m.Word("method"),
 		IP:       m.Word("ip_address"),
-		Cost:     1,
+		Model:    m.model(),
+		Usage:    m.usage(),
 	}
 	cost := m.Whole("cost")
 	costs, requests := m.costs("costs")
@@ -67,7 +68,9 @@ func readRequest(m *members) service.Request {
 	case cost != nil:
 		q.Cost = *cost
 	case requests != nil:
-		q.Cost = *requests
+		q.Cost, q.RequestsLater = *requests, *requests == 0
+	default:
+		q.CostByPrice = true
 	}
 	q.Scopes, q.Features = m.texts("scopes"), m.texts("features")
 	q.RequestID = m.requestID()

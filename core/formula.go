@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxQuantities bounds the quantities of a usage and of a formula.
-const maxQuantities = 16
+// MaxQuantities bounds the quantities of a usage and of a formula.
+const MaxQuantities = 16
 
 // formula is a sum of quantities of a usage, each with a factor.
 type formula []term
@@ -34,8 +34,8 @@ func parseFormula(text string) (f formula, problem string) {
 			return nil, fmt.Sprintf("must have factors from 0 to %d", MaxMeterCost)
 		case slices.ContainsFunc(f, func(t term) bool { return t.quantity == quantity }):
 			return nil, "must name each quantity once"
-		case len(f) == maxQuantities:
-			return nil, fmt.Sprintf("must have at most %d quantities", maxQuantities)
+		case len(f) == MaxQuantities:
+			return nil, fmt.Sprintf("must have at most %d quantities", MaxQuantities)
 		}
 		f = append(f, term{n, quantity})
 	}
@@ -48,8 +48,8 @@ type Quantities map[string]int64
 
 // Check returns an error with the code INVALID_REQUEST if a usage has too many quantities, or one that is invalid.
 func (u Quantities) Check() error {
-	if len(u) > maxQuantities {
-		return BadRequest("usage", fmt.Sprintf("Usage must have at most %d quantities", maxQuantities))
+	if len(u) > MaxQuantities {
+		return BadRequest("usage", fmt.Sprintf("Usage must have at most %d quantities", MaxQuantities))
 	}
 	for name, n := range u {
 		switch {

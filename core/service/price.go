@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -46,16 +47,19 @@ func (b *Transaction) SetPrices(rules []core.PriceRule) (*core.Prices, error) {
 	return p, b.tx.PutPrices(p)
 }
 
-// Quote returns the price of a request of the account. It counts nothing.
-func (s *Service) Quote(ctx context.Context, account string, p core.Priced) (core.Quote, error) {
-	if err := p.Check(); err != nil {
-		return core.Quote{}, err
+// Quote returns the price of a request of the account, as [Service.Validate] would find it. It counts nothing. An error of a member is a validation
+// error.
+func (s *Service) Quote(ctx context.Context, account string, p core.Priced) (q core.Quote, err error) {
+	if err = cmp.Or(checkTarget(p.Path, p.Method), p.Check()); err == nil {
+		var list *core.PriceList
+		if list, err = s.prices.get(ctx, account); err == nil {
+			q, err = list.Quote(&p)
+		}
 	}
-	list, err := s.prices.get(ctx, account)
-	if err != nil {
-		return core.Quote{}, err
+	if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeInvalidRequest {
+		err = core.Invalid(e.Field, e.Detail)
 	}
-	return list.Quote(&p)
+	return q, err
 }
 
 // loadPrices reads the prices of an account for the cache.

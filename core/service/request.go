@@ -52,16 +52,11 @@ func (r *Request) Check() error {
 	switch {
 	case r.Secret == "":
 		return core.BadRequest("api_key", "API key is required")
-	case r.Endpoint == "":
-		return core.BadRequest("endpoint", "Endpoint is required")
-	case len(r.Endpoint) > maxEndpointLength:
-		return core.BadRequest("endpoint", "Endpoint must be at most 2048 bytes long")
-	case r.Method == "":
-		return core.BadRequest("method", "Method is required")
-	case len(r.Method) > maxMethodLength:
-		return core.BadRequest("method", "Method must be at most 32 bytes long")
 	case len(r.IP) > maxAddressLength:
 		return core.BadRequest("ip_address", "IP address must be at most 128 bytes long")
+	}
+	if err := checkTarget(r.Endpoint, r.Method); err != nil {
+		return err
 	}
 	if err := core.CheckCost(r.Cost); err != nil {
 		return err
@@ -76,6 +71,21 @@ func (r *Request) Check() error {
 		return err
 	}
 	return checkRequestID(r.RequestID)
+}
+
+// checkTarget returns an error with the code INVALID_REQUEST unless an endpoint and a method are there and within their bounds.
+func checkTarget(endpoint, method string) error {
+	switch {
+	case endpoint == "":
+		return core.BadRequest("endpoint", "Endpoint is required")
+	case len(endpoint) > maxEndpointLength:
+		return core.BadRequest("endpoint", "Endpoint must be at most 2048 bytes long")
+	case method == "":
+		return core.BadRequest("method", "Method is required")
+	case len(method) > maxMethodLength:
+		return core.BadRequest("method", "Method must be at most 32 bytes long")
+	}
+	return nil
 }
 
 // MaxRequestIDText bounds a request id that is written as a quoted string, in bytes: each byte of the id may be escaped.
