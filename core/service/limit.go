@@ -118,18 +118,18 @@ func (m metersOf) addTo(a *core.Account, field string) error {
 	return nil
 }
 
-// charged returns the costs that are not 0, and the meters with the cost 0. unknown is the first meter that neither a plan nor a price of the account
+// charged returns the costs that are not 0. unknown is the first meter that neither a plan nor a price of the account
 // names, "" for none.
-func (s *Service) charged(ctx context.Context, pl *core.Plan, costs []core.MeterCost) (list []core.MeterCost, later []string, unknown string, err error) {
+func (s *Service) charged(ctx context.Context, pl *core.Plan, costs []core.MeterCost) (list []core.MeterCost, unknown string, err error) {
 	named := func(m core.MeterCost) bool { // by the plan in force: the cache of the account may not know it yet
 		return slices.ContainsFunc(pl.Limits, func(l core.Limit) bool { return l.Meter == m.Meter })
 	}
 	if !slices.ContainsFunc(costs, func(m core.MeterCost) bool { return m.Cost == 0 || !named(m) }) {
-		return costs, nil, "", nil
+		return costs, "", nil
 	}
 	meters, err := s.meters.get(ctx, pl.AccountID)
 	if err != nil {
-		return nil, nil, "", err
+		return nil, "", err
 	}
 	for _, m := range costs {
 		switch {
@@ -137,9 +137,7 @@ func (s *Service) charged(ctx context.Context, pl *core.Plan, costs []core.Meter
 			unknown = cmp.Or(unknown, m.Meter)
 		case m.Cost > 0:
 			list = append(list, m)
-		default:
-			later = append(later, m.Meter)
 		}
 	}
-	return list, later, unknown, nil
+	return list, unknown, nil
 }

@@ -79,12 +79,12 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	if err != nil {
 		return "", err
 	}
-	costs, later, unknown, err := s.charged(ctx, &pl.Plan, r.Costs)
+	costs, unknown, err := s.charged(ctx, &pl.Plan, r.Costs)
 	if err != nil {
 		return "", err
 	}
 	quote := core.Quote{Requests: 1}
-	if !list.Empty() {
+	if !list.Empty() && !r.looks() {
 		if quote, err = list.Quote(&core.Priced{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), Model: r.Model, Usage: r.Usage}); err != nil {
 			return "", err
 		}
@@ -92,12 +92,9 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	says := func(meter string) bool {
 		return meter == core.MeterRequests && !r.CostByPrice || slices.ContainsFunc(r.Costs, func(m core.MeterCost) bool { return m.Meter == meter })
 	}
-	c.Cost, c.Costs, c.Later = r.Cost, costs, later
+	c.Cost, c.Costs, c.Later = r.Cost, costs, r.Later
 	if r.CostByPrice {
 		c.Cost = quote.Requests
-	}
-	if r.RequestsLater {
-		c.Later = append(c.Later, core.MeterRequests)
 	}
 	if len(r.Costs) == 0 {
 		c.Costs = quote.Costs
@@ -110,12 +107,10 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 		}
 		slices.SortFunc(c.Costs, func(a, b core.MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
 	}
-	for _, meter := range quote.Later {
-		if !says(meter) {
-			c.Later = append(c.Later, meter)
-		}
+	if later := slices.DeleteFunc(slices.Clone(quote.Later), says); len(later) > 0 {
+		c.Later = append(later, r.Later...)
+		slices.Sort(c.Later)
 	}
-	slices.Sort(c.Later)
 	c.Entry.Cost, c.Entry.Costs = c.Cost, c.Costs
 	return unknown, nil
 }

@@ -24,16 +24,18 @@ type Request struct {
 	// Scopes and Features are what the request needs of its key and of its plan. Check bounds them.
 	Scopes, Features []string
 
-	Cost int64 // 0…MaxCost; 0 checks the quota without using it
+	Cost int64 // 0…MaxCost; 0, without Costs and Later, checks the quota without using it, whatever the price is
 
 	// CostByPrice says that the request gives no Cost: its price is the cost of requests, 1 without a price.
 	CostByPrice bool
-	// RequestsLater says that requests are charged afterwards: a limit of requests must have something left.
-	RequestsLater bool
 
 	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. They override the price of the
-	// request, meter by meter. A cost of 0 is charged afterwards. The store may keep the list: do not change it.
+	// request, meter by meter. The store may keep the list: do not change it.
 	Costs []core.MeterCost
+
+	// Later lists the meters that the request names and that are charged afterwards, sorted: each limit of such a meter must have something
+	// left. The cost of each is 0.
+	Later []string
 
 	Model string          // for the price; "" if it is unknown
 	Usage core.Quantities // for the price; nil while it is unknown
@@ -71,6 +73,11 @@ func (r *Request) Check() error {
 		return err
 	}
 	return checkRequestID(r.RequestID)
+}
+
+// looks reports whether the request says that it costs nothing at all.
+func (r *Request) looks() bool {
+	return r.Cost == 0 && !r.CostByPrice && len(r.Costs)+len(r.Later) == 0
 }
 
 // checkTarget returns an error with the code INVALID_REQUEST unless an endpoint and a method are there and within their bounds.
