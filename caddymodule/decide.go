@@ -88,7 +88,7 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	if v.decision, err = svc.Validate(ctx, account, q); err != nil {
 		return err
 	}
-	v.at, v.cost = v.decision.At, v.decision.Cost
+	v.at = v.decision.At
 	if meter := v.decision.UnknownMeter; meter != "" {
 		g.warnOfMeter(meter, v.at)
 	}

@@ -230,7 +230,6 @@ type requestState struct {
 	outcome  string
 	decision service.Decision // zero if there is no decision
 	err      error            // why there is no decision
-	cost     int64            // of the request, for its span
 	ownerKey bool             // the client sent an owner's key
 	at       time.Time        // when the decision was made
 	writer   headerWriter     // of the next handler
