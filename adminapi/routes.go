@@ -66,6 +66,10 @@ var routes = []route{
 	{method: "GET", path: "/plans/{id}/users", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanUser, planUsers), params: pageParams},
 	{method: "GET", path: "/plans/{id}/keys", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanKey, planKeys), params: pageParams},
 
+	{method: "GET", path: "/prices", handle: getPrices},
+	{method: "PUT", path: "/prices", handle: putPrices},
+	{method: "POST", path: "/prices/quote", handle: quote},
+
 	{method: "GET", path: "/users", handle: listUsers, params: userParams},
 	{method: "POST", path: "/users", handle: create(readNewUser, (*service.Service).CreateUser, reply(viewUser))},
 	{method: "GET", path: "/users/{id}", handle: get(ofUser, (*service.Service).User, reply(viewUser))},

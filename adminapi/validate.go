@@ -4,6 +4,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -57,7 +59,8 @@ func readRequest(m *members) service.Request {
 		Endpoint: m.Word("endpoint"),
 		Method:   m.Word("method"),
 		IP:       m.Word("ip_address"),
-		Cost:     1,
+		Model:    m.model(),
+		Usage:    m.usage(),
 	}
 	cost := m.Whole("cost")
 	costs, requests := m.costs("costs")
@@ -68,11 +71,28 @@ func readRequest(m *members) service.Request {
 		q.Cost = *cost
 	case requests != nil:
 		q.Cost = *requests
+	default:
+		q.CostByPrice = true
 	}
+	q.Later = laterOf(costs, requests)
 	q.Scopes, q.Features = m.texts("scopes"), m.texts("features")
 	q.RequestID = m.requestID()
 	m.Ignore("context") // published clients send it
 	return q
+}
+
+// laterOf returns the meters that costs name with 0, sorted: they are charged afterwards.
+func laterOf(costs []core.MeterCost, requests *int64) (later []string) {
+	for _, m := range costs {
+		if m.Cost == 0 {
+			later = append(later, strings.Clone(m.Meter)) // a store may keep it
+		}
+	}
+	if requests != nil && *requests == 0 {
+		later = append(later, core.MeterRequests)
+		slices.Sort(later)
+	}
+	return later
 }
 
 // texts returns a list of texts, nil if it is missing or null.

@@ -17,7 +17,7 @@ import (
 // costOption is the configured cost on a meter.
 type costOption struct {
 	meter string
-	n     int64  // used when of is "", and for an empty value
+	n     int64  // used when of is ""
 	of    string // placeholders
 }
 
@@ -28,6 +28,9 @@ func (g *Gateway) provisionCost() error {
 	}
 	all := map[string]caddyhttp.WeakString{core.MeterRequests: g.Cost}
 	maps.Copy(all, g.Costs)
+	if g.Cost == "" {
+		delete(all, core.MeterRequests)
+	}
 	g.costs = nil
 	for _, meter := range slices.Sorted(maps.Keys(all)) {
 		c, err := newCostOption(meter, string(all[meter]))
@@ -42,9 +45,6 @@ func (g *Gateway) provisionCost() error {
 // newCostOption parses a cost of the config. The error quotes the invalid value.
 func newCostOption(meter, text string) (c costOption, err error) {
 	c.meter = meter
-	if meter == core.MeterRequests {
-		c.n = 1
-	}
 	switch {
 	case hasPlaceholders(text):
 		c.of = text
@@ -59,16 +59,17 @@ func newCostOption(meter, text string) (c costOption, err error) {
 	return c, core.CheckCosts([]core.MeterCost{{Meter: meter}})
 }
 
-// value returns the cost of a request.
-func (c *costOption) value(repl *caddy.Replacer) (int64, error) {
+// value returns the cost of a request, and false for an empty value: then the price decides.
+func (c *costOption) value(repl *caddy.Replacer) (n int64, given bool, err error) {
 	if c.of == "" {
-		return c.n, nil
+		return c.n, true, nil
 	}
 	s := strings.TrimSpace(repl.ReplaceAll(c.of, ""))
 	if s == "" {
-		return c.n, nil
+		return 0, false, nil
 	}
-	return parseCost(c.meter, s)
+	n, err = parseCost(c.meter, s)
+	return n, true, err
 }
 
 // hasPlaceholders reports whether a config value has placeholders with balanced braces.

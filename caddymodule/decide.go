@@ -49,11 +49,11 @@ func (g *Gateway) logFault(v *requestState) {
 	}
 }
 
-// warnOfMeter logs and counts a request with a cost on a meter that no plan of the account names.
+// warnOfMeter logs and counts a request with a cost on a meter that no plan and no price of the account names.
 func (g *Gateway) warnOfMeter(meter string, at time.Time) {
 	metrics.unknownMeters.WithLabelValues(g.Account, meter).Inc()
 	if suppressed, ok := g.unknownMeters.Admit(at); ok {
-		g.log.Warn("the cost on a meter is not counted: no plan of the account names the meter", zap.String("account", g.Account), zap.String("meter", meter),
+		g.log.Warn("the cost on a meter is not counted: no plan and no price of the account names the meter", zap.String("account", g.Account), zap.String("meter", meter),
 			zap.Int64("suppressed", suppressed))
 	}
 }
@@ -77,7 +77,6 @@ func (g *Gateway) logRefusal(v *requestState) {
 
 func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
 	q, invalid := g.coreRequest(r, repl, vars, secret)
-	v.cost = q.Cost
 	svc, err := g.app.await(ctx)
 	if err != nil {
 		return err
@@ -101,22 +100,23 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 }
 
 // coreRequest returns the request to decide on. If the cost or the request id is invalid it
-// returns the error, and a request with cost 0, so that decide can report a bad key first.
+// returns the error, and a request without any cost, so that decide can report a bad key first.
 func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (service.Request, error) {
 	q := service.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method, Path: r.URL.EscapedPath(),
 		Scopes: g.RequireScopes, Features: g.RequireFeatures, IgnoreUnknownMeters: true}
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	var cost int64
+	cost, byPrice := int64(0), true
 	var costs []core.MeterCost
 	for i := range g.costs {
 		c := &g.costs[i]
-		n, err := c.value(repl)
+		n, given, err := c.value(repl)
 		switch {
 		case err != nil:
 			return q, err
+		case !given:
 		case c.meter == core.MeterRequests:
-			cost = n
-		case n > 0:
+			cost, byPrice = n, false
+		default:
 			costs = append(costs, core.MeterCost{Meter: c.meter, Cost: n})
 		}
 	}
@@ -124,7 +124,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 	if err != nil {
 		return q, err
 	}
-	q.Cost, q.Costs, q.RequestID = cost, costs, id
+	q.Cost, q.CostByPrice, q.Costs, q.RequestID = cost, byPrice, costs, id
 	return q, nil
 }
 

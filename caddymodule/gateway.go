@@ -71,14 +71,16 @@ type Gateway struct {
 	// of `keys` is removed too.
 	KeepKey bool `json:"keep_key,omitempty"`
 
-	// The cost of a request: a whole number from 0 to 1000000, or placeholders that yield one. An
-	// empty value counts as 1. An invalid value is refused with 400 and not counted. Do not use a
-	// placeholder that the client controls: the client would set its own price. Default: 1.
+	// The cost of a request: a whole number from 0 to 1000000, or placeholders that yield one. It
+	// overrides the prices of the account. An empty value leaves the price, 1 without one. An
+	// invalid value is refused with 400 and not counted. Do not use a placeholder that the client
+	// controls: the client would set its own price. Default: the price.
 	Cost caddyhttp.WeakString `json:"cost,omitempty"`
 
 	// The costs of a request on other meters, by meter: each a whole number from 0 to 1000000000, or
-	// placeholders that yield one. An empty value counts as 0. A meter that no plan of the account
-	// names costs nothing: the log warns of it, and `limitkeeper_unknown_meters_total` counts the requests. Default: none.
+	// placeholders that yield one. They override the prices of the account, meter by meter. An empty
+	// value leaves the price, 0 without one. A meter that no plan and no price of the account
+	// names costs nothing: the log warns of it, and `limitkeeper_unknown_meters_total` counts the requests. Default: the prices.
 	Costs map[string]caddyhttp.WeakString `json:"costs,omitempty"`
 
 	// Where to find the request id. A request that repeats an id of the same key within 24 hours is
@@ -228,7 +230,6 @@ type requestState struct {
 	outcome  string
 	decision service.Decision // zero if there is no decision
 	err      error            // why there is no decision
-	cost     int64            // of the request, for its span
 	ownerKey bool             // the client sent an owner's key
 	at       time.Time        // when the decision was made
 	writer   headerWriter     // of the next handler

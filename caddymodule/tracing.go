@@ -28,10 +28,10 @@ func endSpan(span trace.Span, v *requestState) {
 	attributes := []attribute.KeyValue{
 		attribute.String("limitkeeper.account", v.account),
 		attribute.String("limitkeeper.outcome", v.outcome),
-		attribute.Int64("limitkeeper.cost", v.cost),
 	}
 	if d := &v.decision; d.Plan != nil {
-		attributes = append(attributes, attribute.String("limitkeeper.plan", secrets.MaskSecrets(d.Plan.Name)), attribute.Int64("limitkeeper.limit", d.Limit.Max))
+		attributes = append(attributes, attribute.String("limitkeeper.plan", secrets.MaskSecrets(d.Plan.Name)), attribute.Int64("limitkeeper.limit", d.Limit.Max),
+			attribute.Int64("limitkeeper.cost", d.Cost))
 	}
 	span.SetAttributes(attributes...)
 	if v.err != nil {

@@ -21,7 +21,7 @@ type Account struct {
 	KeyPrefixes []string `json:"key_prefixes,omitempty"` // of new and of earlier keys, besides DefaultKeyPrefix
 	AnyKeyForm  bool     `json:"any_key_form,omitempty"` // keys need no prefix: each value of key characters is looked up
 
-	Meters    []string `json:"meters,omitempty"`     // that a plan, a key or a user names or has named, besides requests
+	Meters    []string `json:"meters,omitempty"`     // that a limit or a price names or has named, besides requests
 	OwnMeters []string `json:"own_meters,omitempty"` // the part of Meters that limits of keys and overrides have named
 
 	Import *AccountImport `json:"import,omitempty"` // the import that has created the account; nil for none

@@ -16,14 +16,26 @@ const maxPathLength = 2048
 // slash. No other character has a meaning.
 type endpointPattern struct {
 	methods string // with commas between them; "" for every method
-	path    string // in lower case
+	text    string // of the path, in lower case, without the stars of the shape
+	shape   pathShape
 }
 
+// pathShape says where the stars of a path are. A decision reads it instead of the path.
+type pathShape byte
+
+const (
+	noStar     pathShape = iota
+	starLast             // one star, at the end
+	starFirst            // one star, at the beginning
+	starAround           // a star at each end, or a star alone
+	starInside           // any other; the text has them
+)
+
 // parseEndpoint parses a pattern. problem is a phrase about the fault of the pattern, "" for a valid one.
-func parseEndpoint(text string) (p endpointPattern, problem string) {
-	methods, path, has := strings.Cut(text, " ")
+func parseEndpoint(pattern string) (p endpointPattern, problem string) {
+	methods, path, has := strings.Cut(pattern, " ")
 	if !has {
-		methods, path = "", text
+		methods, path = "", pattern
 	}
 	for method := range strings.SplitSeq(methods, ",") {
 		if has && (method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "") {
@@ -36,26 +48,44 @@ func parseEndpoint(text string) (p endpointPattern, problem string) {
 	case strings.ContainsAny(path, `[]{}; `+ambiguous), strings.Contains(path, "//"), !isPlain(path):
 		return p, `must have a plain path: decoded, without query, spaces, empty or dot segments, and without ? # [ ] { } \ % ;`
 	}
-	return endpointPattern{methods, strings.ToLower(path)}, ""
+	text, shape := shapeOf(strings.ToLower(path))
+	return endpointPattern{methods, text, shape}, ""
+}
+
+func shapeOf(path string) (text string, shape pathShape) {
+	inner := strings.Trim(path, "*")
+	stars := len(path) - len(inner)
+	switch first, last := strings.HasPrefix(path, "*"), strings.HasSuffix(path, "*"); {
+	case strings.Contains(inner, "*"):
+	case path == "*", stars == 2 && first && last:
+		return inner, starAround
+	case stars == 1 && first:
+		return inner, starFirst
+	case stars == 1:
+		return inner, starLast
+	case stars == 0:
+		return inner, noStar
+	}
+	return path, starInside
 }
 
 // matches reports whether a request is selected. The path is a result of [normalPath].
 func (p *endpointPattern) matches(method, normal string) bool {
-	if p.methods != "" && !hasWord(p.methods, method) {
-		return false
+	return p.matchesPath(normal) && (p.methods == "" || hasWord(p.methods, method))
+}
+
+func (p *endpointPattern) matchesPath(normal string) bool {
+	switch p.shape {
+	case noStar:
+		return normal == p.text
+	case starLast:
+		return strings.HasPrefix(normal, p.text)
+	case starFirst:
+		return strings.HasSuffix(normal, p.text)
+	case starAround:
+		return strings.Contains(normal, p.text)
 	}
-	inner := strings.Trim(p.path, "*")
-	stars := len(p.path) - len(inner)
-	switch first, last := strings.HasPrefix(p.path, "*"), strings.HasSuffix(p.path, "*"); {
-	case strings.Contains(inner, "*"):
-	case p.path == "*", stars == 2 && first && last:
-		return strings.Contains(normal, inner)
-	case stars == 1 && first:
-		return strings.HasSuffix(normal, inner)
-	case stars == 1:
-		return strings.HasPrefix(normal, inner)
-	}
-	return matchSegments(p.path, normal)
+	return matchSegments(p.text, normal)
 }
 
 func hasWord(words, word string) bool {

@@ -96,6 +96,8 @@ type Store interface {
 	KeyByDigest(ctx context.Context, d secrets.Digest) (*Key, error)
 	// Keys lists the keys that match, by Seq.
 	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
+	// Prices returns the prices of an account: the zero Prices before the first [Tx.PutPrices], and for a missing account.
+	Prices(ctx context.Context, account string) (*Prices, error)
 
 	// Consume counts a request if every limit of its plan has room for it, the bucket of its counter has a token, and it is
 	// not refused, and appends an entry to the history of
@@ -336,6 +338,7 @@ type Change struct {
 	Account  string
 	UserID   int64
 	PlanID   string
+	Prices   bool           // of the prices
 	Digest   secrets.Digest // of the value of a key, present or former
 	OwnerKey secrets.Digest // of an owner's key; Account is empty
 

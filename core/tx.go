@@ -17,6 +17,9 @@ type Tx interface {
 	// Plans lists the plans of the account by Seq, with their total.
 	Plans(p Page) ([]*Plan, int, error)
 
+	// Prices returns [Store.Prices].
+	Prices() (*Prices, error)
+
 	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
 	// new and gets the next ID: one more than the largest that the account ever gave,
 	// from 1. An email that another user of the account has, compared by [FoldEmail],
@@ -29,6 +32,8 @@ type Tx interface {
 	// PutKey stores a key in place of the one with its ID. From then on exactly its Digests find
 	// the key. A key with the Seq 0 is new and gets the next Seq, also in place of a key with its ID.
 	PutKey(k *Key) error
+	// PutPrices stores the prices of the account in place of the earlier ones.
+	PutPrices(p *Prices) error
 	// DeleteUser deletes a user and its keys with their counters and histories. With more keys than the store changes at once, the
 	// transaction is ErrTooLarge: delete keys first.
 	DeleteUser(id int64) error

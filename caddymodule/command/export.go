@@ -23,7 +23,7 @@ import (
 )
 
 const backupHelp = `
-Writes all accounts with their owner's keys, sign-in data, plans, users, keys, counters,
+Writes all accounts with their owner's keys, sign-in data, prices, plans, users, keys, counters,
 days and histories to FILE. The server goes on serving. The file is as of one instant;
 on Redis each counter has an instant of its own. FILE is compressed if its name ends in
 .gz or .zst. It replaces an earlier FILE when it is complete. The file has no secrets,

@@ -13,7 +13,7 @@ import (
 )
 
 const migrateHelp = `
-Copies accounts, owner's keys, sign-in data, plans, users, keys, counters, days and
+Copies accounts, owner's keys, sign-in data, prices, plans, users, keys, counters, days and
 histories from the store --from to the store --to, which is empty. All keys keep their
 values. Request ids are not copied: a request that is repeated afterwards counts again.
 

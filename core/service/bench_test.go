@@ -24,6 +24,7 @@ type benchStore struct {
 	core.Store
 	keys   map[secrets.Digest]int
 	denies bool
+	prices core.Prices
 }
 
 const benchAccount = "acct_0123456789abcdefghij"
@@ -63,6 +64,8 @@ func (s *benchStore) User(_ context.Context, account string, id int64) (*core.Us
 func (s *benchStore) Plan(_ context.Context, account, id string) (*core.Plan, error) {
 	return &core.Plan{AccountID: account, ID: id, Seq: 1, Name: "basic", Limit: 1000, Period: core.Month}, nil
 }
+
+func (s *benchStore) Prices(context.Context, string) (*core.Prices, error) { return &s.prices, nil }
 
 var benchWindow = core.Month.Window(time.Unix(1_700_000_000, 0))
 
@@ -105,12 +108,25 @@ func BenchmarkValidateDenied(b *testing.B) {
 	benchValidate(b, store, values, 1, service.Denied)
 }
 
+// BenchmarkValidatePriced measures decisions that cost what the last of 20 prices says.
+func BenchmarkValidatePriced(b *testing.B) {
+	store, values := newBenchStore(10_000)
+	for i := range 20 {
+		endpoint := fmt.Sprintf("GET,POST /v1/things%d/*", i)
+		if i == 19 {
+			endpoint = "GET /v1/items/*"
+		}
+		store.prices.Rules = append(store.prices.Rules, core.PriceRule{Endpoint: endpoint, Costs: map[string]core.Price{"requests": "10", "tokens": "5"}})
+	}
+	benchValidate(b, store, values, 1, service.Allowed)
+}
+
 func benchValidate(b *testing.B, store *benchStore, values []string, callers int, want service.Outcome) {
 	s := service.New(store, service.Config{})
 	s.Tune(service.Tunables{KeyCache: len(values)})
 	one := func(secret string) {
 		d, err := s.Validate(context.Background(), benchAccount,
-			service.Request{Secret: secret, Endpoint: "/v1/items/42", Method: "GET", IP: "203.0.113.9", Cost: 1})
+			service.Request{Secret: secret, Endpoint: "/v1/items/42", Method: "GET", IP: "203.0.113.9", CostByPrice: true})
 		if err != nil || d.Outcome != want {
 			b.Errorf("Validate = %v, %v, want %v", d.Outcome, err, want)
 		}

@@ -13,7 +13,7 @@ import (
 // look-up, and then follows the references.
 type cachedKey struct {
 	user cacheRef[userRef, cachedUser] // unset while the user is disabled; flagged if the user has anchors or overrides
-	plan cacheRef[planRef, core.Plan]  // if the key has a plan of its own
+	plan cacheRef[planRef, cachedPlan] // if the key has a plan of its own
 
 	core.Key
 }
@@ -21,8 +21,14 @@ type cachedKey struct {
 // cachedUser is a user in memory with a reference to its plan. Keys reach the shared plan through
 // their user, so that no key sees the user with a former plan.
 type cachedUser struct {
-	plan cacheRef[planRef, core.Plan]
+	plan cacheRef[planRef, cachedPlan]
 	core.User
+}
+
+// cachedPlan is a plan in memory with a reference to the prices of its account: a decision reads a plan anyway.
+type cachedPlan struct {
+	prices cacheRef[string, core.PriceList]
+	core.Plan
 }
 
 // cacheRef is a reference to a value in a cache. It is valid while nothing was forgotten in the
@@ -107,16 +113,16 @@ func newCachedUser(u *core.User, err error) (*cachedUser, error) {
 }
 
 // newCachedPlan returns the cached form of a plan.
-func newCachedPlan(pl *core.Plan, err error) (*core.Plan, error) {
+func newCachedPlan(pl *core.Plan, err error) (*cachedPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := *pl
+	h := &cachedPlan{Plan: *pl}
 	h.Description, h.Limits = nil, slices.Clone(pl.Limits)
 	for i := range h.Limits {
 		h.Limits[i].Meter = core.Intern(h.Limits[i].Meter) // then [core.Counter] compares pointers
 	}
-	return &h, nil
+	return h, nil
 }
 
 // shareMemory moves strings into one allocation.

@@ -12,7 +12,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// metersOf are the meters of an account besides requests. The value is true for a meter that a limit of a key or an override names.
+// metersOf are the meters of an account besides requests: those of the limits of plans, keys and users, and of prices. The value is true for a meter that a
+// limit of a key or an override names.
 type metersOf map[string]bool
 
 // add adds the meters of limits.
@@ -28,6 +29,13 @@ func (m metersOf) add(limits []core.Limit, own bool) {
 func (m metersOf) has(meter string) bool {
 	_, has := m[meter]
 	return has
+}
+
+// addPrices adds the meters of prices.
+func (m metersOf) addPrices(p *core.Prices) {
+	for _, meter := range p.Meters() {
+		m[meter] = m[meter]
+	}
 }
 
 // loadMeters reads the meters of an account for the cache.
@@ -48,10 +56,18 @@ func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, er
 		meters.add(p.Limits, false)
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.store.Prices(ctx, account)
+	if err == nil {
+		meters.addPrices(p)
+	}
 	return &meters, err
 }
 
-// Meters returns requests and the other meters of an account, sorted. Plans name these meters now, or a limit of a key or an override has named them.
+// Meters returns requests and the other meters of an account, sorted. Plans and prices name these meters now, or a limit of a key or an override has named
+// them.
 func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
 	meters, err := s.meters.get(ctx, account)
 	if err != nil {
@@ -60,15 +76,19 @@ func (s *Service) Meters(ctx context.Context, account string) ([]string, error) 
 	return append([]string{core.MeterRequests}, slices.Sorted(maps.Keys(*meters))...), nil
 }
 
-// checkMeters returns an error when the transaction sets limits, and its account would have more than MaxMeters meters, or
+// checkMeters returns an error when the transaction sets limits or prices, and its account would have more than MaxMeters meters, or
 // would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters, or a key or user names one for the
 // first time.
 func (b *Transaction) checkMeters(ctx context.Context) error {
 	for _, name := range b.before.OwnMeters {
 		delete(b.ownMeters, name)
 	}
-	if !b.setsLimits && len(b.ownMeters) == 0 {
+	if !b.setsLimits && len(b.ownMeters) == 0 && b.prices == nil {
 		return nil
+	}
+	field := "limits"
+	if b.prices != nil && !b.setsLimits {
+		field = "rules"
 	}
 	meters := maps.Clone(b.ownMeters)
 	for _, name := range b.before.OwnMeters {
@@ -88,10 +108,15 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(meters) > core.MaxMeters {
-		return core.Invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", core.MaxMeters, len(meters)))
+	prices, err := b.Prices()
+	if err != nil {
+		return err
 	}
-	err = meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters), OwnMeters: slices.Clone(b.before.OwnMeters)})
+	meters.addPrices(prices)
+	if len(meters) > core.MaxMeters {
+		return core.Invalid(field, fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", core.MaxMeters, len(meters)))
+	}
+	err = meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters), OwnMeters: slices.Clone(b.before.OwnMeters)}, field)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
@@ -99,8 +124,9 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 	return err
 }
 
-// addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if the account has had each of them.
-func (m metersOf) addTo(a *core.Account) error {
+// addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if the account has had each of them, and an error of the field if
+// it would have had too many.
+func (m metersOf) addTo(a *core.Account, field string) error {
 	had, hadOwn := len(a.Meters), len(a.OwnMeters)
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(a.Meters, name) {
@@ -114,13 +140,13 @@ func (m metersOf) addTo(a *core.Account) error {
 	case len(a.Meters) == had && len(a.OwnMeters) == hadOwn:
 		return errUnchanged
 	case len(a.Meters) > core.MaxMetersEver:
-		return core.Invalid("limits", fmt.Sprintf("The limits of an account name at most %d different meters in its lifetime. Use one of these again: %s",
+		return core.Invalid(field, fmt.Sprintf("The limits and prices of an account name at most %d different meters in its lifetime. Use one of these again: %s",
 			core.MaxMetersEver, strings.Join(a.Meters[:had], " ")))
 	}
 	return nil
 }
 
-// charged returns the costs that are not 0. unknown is the first meter that neither the limits of the request nor others of the account name, "" for
+// charged returns the costs that are not 0. unknown is the first meter that neither a limit nor a price of the account names, "" for
 // none.
 func (s *Service) charged(ctx context.Context, account string, terms *core.Terms, costs []core.MeterCost) (list []core.MeterCost, unknown string, err error) {
 	named := func(m core.MeterCost) bool { // by the limits of the request: the cache of the account may not know them yet

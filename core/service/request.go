@@ -24,13 +24,23 @@ type Request struct {
 	// Scopes and Features are what the request needs of its key and of its plan. Check bounds them.
 	Scopes, Features []string
 
-	Cost int64 // 0…MaxCost; 0 checks the quota without using it
+	Cost int64 // 0…MaxCost; 0, without Costs and Later, checks the quota without using it, whatever the price is
 
-	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. The store may keep the list: do
-	// not change it.
+	// CostByPrice says that the request gives no Cost: its price is the cost of requests, 1 without a price.
+	CostByPrice bool
+
+	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. They override the price of the
+	// request, meter by meter. The store may keep the list: do not change it.
 	Costs []core.MeterCost
 
-	// IgnoreUnknownMeters says that a meter which no plan of the account names costs nothing. Otherwise it is an error.
+	// Later lists the meters that the request names and that are charged afterwards, sorted: each limit of such a meter must have something
+	// left. The cost of each is 0.
+	Later []string
+
+	Model string          // for the price; "" if it is unknown
+	Usage core.Quantities // for the price; nil while it is unknown
+
+	// IgnoreUnknownMeters says that a meter which no plan and no price of the account names costs nothing. Otherwise it is an error.
 	IgnoreUnknownMeters bool
 
 	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
@@ -44,18 +54,16 @@ func (r *Request) Check() error {
 	switch {
 	case r.Secret == "":
 		return core.BadRequest("api_key", "API key is required")
-	case r.Endpoint == "":
-		return core.BadRequest("endpoint", "Endpoint is required")
-	case len(r.Endpoint) > maxEndpointLength:
-		return core.BadRequest("endpoint", "Endpoint must be at most 2048 bytes long")
-	case r.Method == "":
-		return core.BadRequest("method", "Method is required")
-	case len(r.Method) > maxMethodLength:
-		return core.BadRequest("method", "Method must be at most 32 bytes long")
 	case len(r.IP) > maxAddressLength:
 		return core.BadRequest("ip_address", "IP address must be at most 128 bytes long")
 	}
+	if err := checkTarget(r.Endpoint, r.Method); err != nil {
+		return err
+	}
 	if err := core.CheckCost(r.Cost); err != nil {
+		return err
+	}
+	if err := (&core.Priced{Model: r.Model, Usage: r.Usage}).Check(); err != nil {
 		return err
 	}
 	if err := core.CheckNeed(r.Scopes, r.Features); err != nil {
@@ -65,6 +73,26 @@ func (r *Request) Check() error {
 		return err
 	}
 	return checkRequestID(r.RequestID)
+}
+
+// looks reports whether the request says that it costs nothing at all.
+func (r *Request) looks() bool {
+	return r.Cost == 0 && !r.CostByPrice && len(r.Costs)+len(r.Later) == 0
+}
+
+// checkTarget returns an error with the code INVALID_REQUEST unless an endpoint and a method are there and within their bounds.
+func checkTarget(endpoint, method string) error {
+	switch {
+	case endpoint == "":
+		return core.BadRequest("endpoint", "Endpoint is required")
+	case len(endpoint) > maxEndpointLength:
+		return core.BadRequest("endpoint", "Endpoint must be at most 2048 bytes long")
+	case method == "":
+		return core.BadRequest("method", "Method is required")
+	case len(method) > maxMethodLength:
+		return core.BadRequest("method", "Method must be at most 32 bytes long")
+	}
+	return nil
 }
 
 // MaxRequestIDText bounds a request id that is written as a quoted string, in bytes: each byte of the id may be escaped.

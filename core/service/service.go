@@ -84,8 +84,9 @@ type Service struct {
 	ownerKeys *cache[secrets.Digest, core.OwnerKey]
 	keys      *cache[secrets.Digest, cachedKey]
 	users     *cache[userRef, cachedUser]
-	plans     *cache[planRef, core.Plan]
-	meters    *cache[string, metersOf]     // by account
+	plans     *cache[planRef, cachedPlan]
+	meters    *cache[string, metersOf] // by account
+	prices    *cache[string, core.PriceList]
 	accounts  *cache[string, core.Account] // for their key prefixes; other members may be outdated
 
 	pendingDecisions sync.Pool      // of *pendingDecision
@@ -129,11 +130,12 @@ func (s *Service) newCaches(store core.Store) {
 			return newCachedUser(store.User(ctx, r.account, r.id))
 		})
 	s.plans = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrPlanNotFound,
-		func(ctx context.Context, r planRef) (*core.Plan, error) {
+		func(ctx context.Context, r planRef) (*cachedPlan, error) {
 			return newCachedPlan(store.Plan(ctx, r.account, r.id))
 		})
 	s.accounts = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrAccountNotFound, s.Account)
 	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrPlanNotFound, s.loadMeters)
+	s.prices = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrAccountNotFound, s.loadPrices)
 }
 
 // Tune changes the tunables of a running service. Counts are kept. If the bound of the throttle

@@ -23,6 +23,8 @@ type Transaction struct {
 	users map[int64]*core.User
 	keys  map[string]*core.Key
 
+	prices *core.Prices // written; nil while they are not
+
 	// The changes of the counts since the transaction began.
 	newPlans, newUsers int
 	moreUsers          map[string]int // by the plan of the user
@@ -45,7 +47,7 @@ type keysOf struct {
 }
 
 // Transact runs fn in one transaction on an account: all changes of fn are stored together, or none. fn may run more than once, and must not
-// use the service or the store. If fn returns an error, Transact stores nothing and returns that error. New meters of plans are added to
+// use the service or the store. If fn returns an error, Transact stores nothing and returns that error. New meters of plans and prices are added to
 // [core.Account.Meters] before the transaction.
 //
 // digests lists the digests that fn gives to keys, see [core.KeyPatch]. It is a validation error if a key of any account has
@@ -141,7 +143,7 @@ var errNewMeters = errors.New("the account gets new meters")
 func (s *Service) addMeters(ctx context.Context, id string, meters metersOf) (account *core.Account, err error) {
 	_, err = s.store.UpdateAccount(ctx, id, func(a *core.Account) error {
 		account = a
-		return meters.addTo(a)
+		return meters.addTo(a, "limits")
 	})
 	s.accounts.forget(id)
 	s.meters.forget(id)
@@ -327,8 +329,11 @@ func (b *Transaction) invalidate() {
 	for id := range b.plans {
 		b.s.plans.forget(planRef{b.account, id})
 	}
-	if b.limitsChanged {
+	if b.limitsChanged || b.prices != nil {
 		b.s.meters.forget(b.account)
+	}
+	if b.prices != nil {
+		b.s.prices.forget(b.account)
 	}
 	for id := range b.users {
 		b.s.users.forget(userRef{b.account, id})

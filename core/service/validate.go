@@ -52,7 +52,10 @@ type Decision struct {
 	// Features are the features of the plan in force, nil unless the plan was read. They are shared: do not change them.
 	Features []string
 
-	// UnknownMeter is a meter of the request that no plan of the account names, "" for none.
+	// Cost is what the request costs of requests, by itself or by its price. It is 0 unless the quota was read.
+	Cost int64
+
+	// UnknownMeter is a meter of the request that no plan and no price of the account names, "" for none.
 	UnknownMeter string
 
 	restriction *core.Error // with the outcome Restricted
@@ -160,20 +163,23 @@ func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, re
 	_, _ = s.store.Consume(context.Background(), c)
 }
 
-// newConsumption returns the consumption of a request without terms and costs. It reuses that of d: a literal would be
+// newConsumption returns the consumption of a request without terms and price. It reuses that of d: a literal would be
 // made on the stack and copied, which takes 30 ns longer.
 func (s *Service) newConsumption(d *pendingDecision, k *cachedKey, r *Request) *core.Consumption {
 	c := &d.consumption
 	*c = core.Consumption{}
 	c.Account, c.KeyID, c.KeySeq, c.UserID = d.Account, k.ID, k.Seq, k.UserID
-	c.Cost, c.Retention = r.Cost, s.retention()
+	if c.Cost, c.Retention = r.Cost, s.retention(); r.CostByPrice {
+		c.Cost = 1
+	}
 	d.fill(&c.Entry, r)
+	c.Entry.Cost = c.Cost
 	return c
 }
 
 // fill sets the members of the history entry of a request: bounded, and without any text that looks like a secret.
 func (d *pendingDecision) fill(e *core.Entry, r *Request) {
-	e.At, e.KeyID, e.UserID, e.Cost = d.At.UTC().Truncate(historyGranularity), d.Key.ID, d.Key.UserID, r.Cost
+	e.At, e.KeyID, e.UserID = d.At.UTC().Truncate(historyGranularity), d.Key.ID, d.Key.UserID
 	e.Endpoint = secrets.Sanitize(r.mask(r.Endpoint), core.MaxEntryEndpoint)
 	e.Method = secrets.Sanitize(r.mask(r.Method), core.MaxEntryMethod)
 	e.IP = secrets.Sanitize(r.mask(cmp.Or(r.IP, r.CallerIP)), core.MaxEntryAddress)
@@ -249,7 +255,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	}
 	d.Features = pl.Features
 	if k.Restrictions != nil || r.Features != nil {
-		if d.restriction = r.restriction(&k.Key, pl); d.restriction != nil {
+		if d.restriction = r.restriction(&k.Key, &pl.Plan); d.restriction != nil {
 			d.Outcome = Restricted
 			s.recordRefusal(d, k, r, core.ReasonRestricted)
 			return nil
@@ -261,14 +267,14 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		c.Anchors = u.Anchors
 		c.Override(u.Overrides, d.At)
 	}
-	costs, unknown, err := s.charged(ctx, d.Account, &c.Terms, r.Costs)
+	unknown, err := s.price(ctx, pl, r, c)
 	if d.UnknownMeter = unknown; err == nil && unknown != "" && !r.IgnoreUnknownMeters {
-		err = core.BadRequest("costs."+unknown, "No limit of the account names this meter: correct its name, or give a plan a limit of it")
+		err = core.BadRequest("costs."+unknown, "No limit and no price of the account names this meter: correct its name, or give a plan a limit of it")
 	}
 	if err != nil {
 		return err
 	}
-	c.Costs, c.Entry.Costs = costs, costs
+	d.Cost = c.Cost
 	c.RequestID = strings.Clone(r.RequestID)           // a store keeps it, and it may be a part of a long body
 	v, err := s.store.Consume(context.Background(), c) // a count that has begun is finished
 	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
@@ -277,12 +283,12 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	if err != nil {
 		return err
 	}
-	d.setResult(pl, &v)
+	d.setResult(&pl.Plan, &v)
 	return nil
 }
 
 // planInForce returns the plan that limits the key, and whether it is the plan of the user.
-func (s *Service) planInForce(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser) (*core.Plan, bool, error) {
+func (s *Service) planInForce(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser) (*cachedPlan, bool, error) {
 	if k.PlanID != "" {
 		pl, err := k.plan.getOrFind(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
 		return pl, false, err

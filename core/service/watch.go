@@ -37,6 +37,10 @@ func (w invalidator) Changed(c core.Change) {
 		w.s.plans.forget(planRef{c.Account, c.PlanID})
 		w.s.meters.forget(c.Account)
 		w.s.accounts.forget(c.Account) // its meters
+	case c.Prices:
+		w.s.prices.forget(c.Account)
+		w.s.meters.forget(c.Account)
+		w.s.accounts.forget(c.Account) // its meters
 	case c.Digest != secrets.Digest{}:
 		w.s.keys.forget(c.Digest)
 	case c.OwnerKey != secrets.Digest{}:
@@ -64,6 +68,7 @@ func (s *Service) ForgetAll() {
 	s.users.forgetAll()
 	s.plans.forgetAll()
 	s.meters.forgetAll()
+	s.prices.forgetAll()
 	s.accounts.forgetAll()
 	s.keys.forgetAll()
 	s.ownerKeys.forgetAll()

@@ -33,6 +33,7 @@ const (
 	KindAccount  Kind = "account"
 	KindOwnerKey Kind = "owner_key"
 	KindAccess   Kind = "access"
+	KindPrices   Kind = "prices"
 	KindPlan     Kind = "plan"
 	KindUser     Kind = "user"
 	KindKey      Kind = "key"
@@ -44,7 +45,7 @@ const (
 
 // Kinds lists the kinds of the records of an account in their order. The days of a key or user follow its counter.
 func Kinds() []Kind {
-	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent}
+	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent}
 }
 
 var (
@@ -90,7 +91,7 @@ type Counts map[Kind]int64
 type Record struct {
 	Kind  Kind
 	Line  int64 // its line in the archive, from 1; 0 for a record of a store
-	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
+	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [Prices], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
 	Err   error // why the line is no valid record
 
 	line []byte // the record as a line, from a filter
@@ -114,6 +115,12 @@ type Account struct {
 type Access struct {
 	AccountID string `json:"account_id"`
 	core.Access
+}
+
+// Prices is the record of the prices of an account. Prices that were never set have no record.
+type Prices struct {
+	AccountID string `json:"account_id"`
+	core.Prices
 }
 
 // nameOf names the key or user of a counter in messages.

@@ -132,8 +132,8 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 	if kind > c.kind {
 		c.endUsage()
 		c.kind, c.last = kind, position{}
-	} else if r.Kind == KindAccess {
-		c.problem("access: a second one")
+	} else if r.Kind == KindAccess || r.Kind == KindPrices {
+		c.problem("%s: a second one", r.Kind)
 	}
 	switch v := r.Value.(type) {
 	case *core.OwnerKey:
@@ -141,6 +141,11 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 	case *Access:
 		if c.belongs(v.AccountID) {
 			c.rules("access", c.account.Name, v.Check())
+		}
+	case *Prices:
+		if c.belongs(v.AccountID) {
+			c.rules("prices", c.account.Name, v.Check())
+			c.notAhead("prices", v.UpdatedAt)
 		}
 	case *core.Plan:
 		c.putPlan(v)

@@ -171,7 +171,7 @@ func (e *export) resources(ctx context.Context, a *core.Account) error {
 	if err := e.record(ctx, KindAccount, &Account{portable(*a), e.last}); err != nil {
 		return err
 	}
-	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.putPlans, e.putUsers, e.putKeys} {
+	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.prices, e.putPlans, e.putUsers, e.putKeys} {
 		if err := section(ctx, a.ID); err != nil {
 			return err
 		}
@@ -190,6 +190,14 @@ func (e *export) access(ctx context.Context, account string) error {
 		return err
 	}
 	return e.record(ctx, KindAccess, &Access{account, *a})
+}
+
+func (e *export) prices(ctx context.Context, account string) error {
+	p, err := e.s.Prices(ctx, account)
+	if err != nil || len(p.Rules) == 0 && p.UpdatedAt.IsZero() {
+		return err
+	}
+	return e.record(ctx, KindPrices, &Prices{account, *p})
 }
 
 func (e *export) putPlans(ctx context.Context, account string) error {

@@ -63,6 +63,10 @@ func TestForged(t *testing.T) {
 	for name, tc := range map[string]struct{ was, is, want string }{
 		"valid":                         {},
 		"a second access":               {`{"plan"`, `{"access":{"account_id":"acct_a"}}` + "\n" + `{"plan"`, "line 5: access: a second one"},
+		"second prices":                 {`{"plan"`, `{"prices":{"account_id":"acct_a"}}` + "\n" + `{"prices":{"account_id":"acct_a"}}` + "\n" + `{"plan"`, "line 6: prices: a second one"},
+		"prices of another account":     {`{"plan"`, `{"prices":{"account_id":"acct_b"}}` + "\n" + `{"plan"`, "line 5: prices"},
+		"an invalid price":              {`{"plan"`, `{"prices":{"account_id":"acct_a","rules":[{"endpoint":"/x","costs":{"tokens":"input -"}}]}}` + "\n" + `{"plan"`, "line 5: prices a: rules: rules[0].costs"},
+		"a price that is no price":      {`{"plan"`, `{"prices":{"account_id":"acct_a","rules":[{"endpoint":"/x","costs":{"tokens":1.5}}]}}` + "\n" + `{"plan"`, "line 5: prices"},
 		"a second owner's key":          {`{"access"`, strings.Replace(strings.Split(forgery, "\n")[1], "4c10", "4c11", 1) + "\n" + `{"access"`, "line 4: owner_key okey_1: a second one with this id"},
 		"an id with a zero byte":        {`"acct_a","name":"a"`, `"acct\u0000a","name":"a"`, "line 2: account: the id must be 1 to 64 letters"},
 		"a long id":                     {`"key_1","seq"`, `"` + strings.Repeat("k", 65) + `","seq"`, "line 7: key kkk"},

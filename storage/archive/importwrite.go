@@ -187,11 +187,13 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 	return w.to.Update(ctx, w.account.ID, func(tx core.Tx) error { return putAll(tx, batch) })
 }
 
-// putAll puts plans, users or keys with the numbers that they have.
+// putAll puts prices, or plans, users or keys with the numbers that they have.
 func putAll(tx core.Tx, batch []Record) error {
 	for _, r := range batch {
 		var err error
 		switch v := r.Value.(type) { // the store may write into a resource
+		case *Prices:
+			err = tx.PutPrices(&v.Prices)
 		case *core.Plan:
 			err = tx.PutPlan(new(*v))
 		case *core.User:

@@ -20,6 +20,7 @@ const schema = 1
 //	A account      "", number                   core.Account, JSON
 //	O owner's key  "", number                   core.OwnerKey, JSON
 //	I access       account                      core.Access, JSON
+//	T prices       account                      core.Prices, JSON
 //	U user         account, user id             core.User, JSON
 //	P plan         account, seq                 core.Plan, JSON
 //	K key          account, seq                 core.Key, JSON
@@ -44,6 +45,7 @@ const (
 	kindSchema     = 'V' // 'v' in builds before the first release
 	kindAccount    = 'A'
 	kindAccess     = 'I'
+	kindPrices     = 'T'
 	kindUser       = 'U'
 	kindPlan       = 'P'
 	kindKey        = 'K'
@@ -91,6 +93,7 @@ func idPath(kind resource.Kind, account, id string) path {
 }
 
 func accessPath(account string) path         { return at(kindAccess).text(account) }
+func pricesPath(account string) path         { return at(kindPrices).text(account) }
 func accountIDPath(id string) path           { return idPath(resource.Account, "", id) }
 func keyIDPath(account, id string) path      { return idPath(resource.Key, account, id) }
 func keyPath(account string, seq int64) path { return recordPath(resource.Key, account, seq) }

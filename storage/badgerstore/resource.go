@@ -91,6 +91,8 @@ func (r reader) record(kind resource.Kind, id string) ([]byte, error) {
 	switch kind {
 	case resource.Access:
 		return r.get(accessPath(id))
+	case resource.Prices:
+		return r.get(pricesPath(r.account))
 	case resource.User:
 		return r.user(id)
 	}
@@ -206,8 +208,12 @@ func (r reader) writes(c *resource.Changes) (*writes, error) {
 
 // put writes the record of a resource, and its number by its id.
 func (r reader) put(w *writes, x resource.Record) error {
-	if x.Kind == resource.Access {
+	switch x.Kind {
+	case resource.Access:
 		w.put(accessPath(x.ID), x.Value)
+		return nil
+	case resource.Prices:
+		w.put(pricesPath(r.account), x.Value)
 		return nil
 	}
 	number, byID := x.Number, idPath(x.Kind, r.account, x.ID)

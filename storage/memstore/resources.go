@@ -15,6 +15,7 @@ type resources struct {
 	users  *table[int64, core.User]
 	plans  *table[string, core.Plan]
 	keys   *table[string, core.Key]
+	prices *core.Prices
 	access *core.Access // nil if the account is missing
 }
 
@@ -23,6 +24,8 @@ func newResources() *resources {
 		users: newTable(core.ErrUserNotFound, func(u *core.User) int64 { return u.ID }, func(u *core.User) *int64 { return &u.ID }),
 		plans: newTable(core.ErrPlanNotFound, func(p *core.Plan) string { return p.ID }, func(p *core.Plan) *int64 { return &p.Seq }),
 		keys:  newTable(core.ErrKeyNotFound, func(k *core.Key) string { return k.ID }, func(k *core.Key) *int64 { return &k.Seq }),
+
+		prices: new(core.Prices),
 	}
 }
 
@@ -34,9 +37,9 @@ func (s *Store) of(account string) *resources {
 	return newResources()
 }
 
-// clone returns a copy that shares the users, plans and keys, and the access.
+// clone returns a copy that shares the users, plans and keys, the prices and the access.
 func (r *resources) clone() *resources {
-	return &resources{r.users.clone(), r.plans.clone(), r.keys.clone(), r.access}
+	return &resources{r.users.clone(), r.plans.clone(), r.keys.clone(), r.prices, r.access}
 }
 
 // table has the resources of a kind by id. They are replaced, never changed.
@@ -135,6 +138,11 @@ func (s *Store) Plans(_ context.Context, account string, p core.Page) ([]*core.P
 // Keys implements [core.Store].
 func (s *Store) Keys(_ context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
 	return list(s, p, func() []*core.Key { return s.of(account).matchingKeys(f) })
+}
+
+// Prices implements [core.Store].
+func (s *Store) Prices(_ context.Context, account string) (*core.Prices, error) {
+	return get(s, nil, func() *core.Prices { return s.of(account).prices })
 }
 
 // LastNumbers implements [core.Importer].

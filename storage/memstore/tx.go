@@ -31,6 +31,9 @@ func (t *tx) Plans(p core.Page) ([]*core.Plan, int, error) {
 	return list, total, nil
 }
 
+// Prices implements [core.Tx].
+func (t *tx) Prices() (*core.Prices, error) { return copyOf(t.before.prices), nil }
+
 // PutUser implements [core.Tx].
 func (t *tx) PutUser(u *core.User) error {
 	for _, f := range u.UniqueFilters() {
@@ -48,6 +51,15 @@ func (t *tx) PutPlan(p *core.Plan) error { return put(t, t.after.plans, p) }
 
 // PutKey implements [core.Tx].
 func (t *tx) PutKey(k *core.Key) error { return put(t, t.after.keys, k) }
+
+// PutPrices implements [core.Tx].
+func (t *tx) PutPrices(p *core.Prices) error {
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	t.after.prices = copyOf(p)
+	return nil
+}
 
 func put[K comparable, T any](t *tx, in *table[K, T], v *T) error {
 	if t.missing {

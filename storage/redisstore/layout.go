@@ -29,6 +29,7 @@ import (
 //	{<account>}emails                  hash: email to user ID
 //	{<account>}external-ids            hash: external id to user ID
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
+//	{<account>}t:                      prices, JSON
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
 //	{<account>}outbox                  list: tasks of the outbox (outbox.go)

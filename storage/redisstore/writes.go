@@ -32,6 +32,9 @@ func (r *reader) writes(c *resource.Changes) (*writes, error) {
 	for _, p := range c.Plans {
 		w.invalidate(core.Change{PlanID: either(p).ID})
 	}
+	if len(c.Prices) > 0 {
+		w.invalidate(core.Change{Prices: true})
+	}
 	deleted := map[int64]bool{}
 	for _, u := range c.Users {
 		deleted[either(u).ID] = u.After == nil

@@ -16,6 +16,7 @@ func (t *tx) changes() (*Changes, error) {
 	c.Plans = collect(c, &t.plans)
 	c.Keys = collect(c, &t.keys)
 	c.Users = collect(c, &t.users)
+	c.Prices = collect(c, &t.prices)
 	return c, t.keep(t.listPlanUsers(c))
 }
 

@@ -22,6 +22,7 @@ const (
 	User     Kind = 'U'
 	Plan     Kind = 'P'
 	Key      Kind = 'K'
+	Prices   Kind = 'T' // the tariff of an account: the id is empty; prices have no number and are in no set
 )
 
 // Scope is what a transaction reads and changes: the users, plans and keys of an account, or the registry, which has all accounts, owner's keys
@@ -84,6 +85,7 @@ type Changes struct {
 	Users     []*Change[core.User]
 	Plans     []*Change[core.Plan]
 	Keys      []*Change[core.Key]
+	Prices    []*Change[core.Prices]
 }
 
 // Empty reports whether there is nothing to store.

@@ -91,6 +91,9 @@ var keys = &description[core.Key]{
 	missing: core.ErrKeyNotFound,
 }
 
+// The one list of prices of an account has an empty id.
+var prices = &description[core.Prices]{kind: Prices}
+
 // of returns what fn returns for a resource, and the zero value for nil and without fn.
 func of[T, V any](fn func(*T) V, v *T) (result V) {
 	if fn != nil && v != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Resources are the methods of [core.Store] for accounts, owner's keys, users, plans and keys, but for KeyByDigest, and the numbers of
+// Resources are the methods of [core.Store] for accounts, owner's keys, users, plans, keys and prices, but for KeyByDigest, and the numbers of
 // [core.Importer]. A store embeds them.
 type Resources struct{ db Database }
 
@@ -70,6 +70,11 @@ func (r Resources) Plans(ctx context.Context, account string, p core.Page) ([]*c
 // Keys implements [core.Store].
 func (r Resources) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
 	return list(ctx, r.db, Scope{Account: account}, keys, KeySet(f), p)
+}
+
+// Prices implements [core.Store].
+func (r Resources) Prices(ctx context.Context, account string) (*core.Prices, error) {
+	return view(ctx, r.db, Scope{Account: account}, func(rd Reader) (*core.Prices, error) { return newTx(rd).Prices() })
 }
 
 // Update implements [core.Store].

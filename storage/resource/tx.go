@@ -21,6 +21,7 @@ type tx struct {
 	users     table[core.User]
 	plans     table[core.Plan]
 	keys      table[core.Key]
+	prices    table[core.Prices]
 
 	unique map[Unique]string
 	last   map[Kind]int64
@@ -38,7 +39,7 @@ func newTable[T any](d *description[T]) table[T] { return table[T]{d, map[string
 func newTx(r Reader) *tx {
 	return &tx{
 		r: r, accounts: newTable(accounts), ownerKeys: newTable(ownerKeys), accesses: newTable(accesses),
-		users: newTable(users), plans: newTable(plans), keys: newTable(keys),
+		users: newTable(users), plans: newTable(plans), keys: newTable(keys), prices: newTable(prices),
 		unique: map[Unique]string{}, last: map[Kind]int64{}, put: map[int64][]string{},
 	}
 }
@@ -116,6 +117,15 @@ func (t *tx) Plans(p core.Page) ([]*core.Plan, int, error) {
 	return list, total, t.keep(err)
 }
 
+// Prices implements [core.Tx].
+func (t *tx) Prices() (*core.Prices, error) {
+	c, err := loadOne(t, &t.prices, "")
+	if err != nil || c.Before == nil {
+		return new(core.Prices), err
+	}
+	return before(t, &t.prices, "")
+}
+
 // CountUsers implements [core.Tx].
 func (t *tx) CountUsers(f core.UserFilter) (int, error) {
 	u, single := uniqueOf(f)
@@ -153,6 +163,17 @@ func (t *tx) PutKey(k *core.Key) error {
 	}
 	t.put[k.UserID] = append(t.put[k.UserID], k.ID)
 	return nil
+}
+
+// PutPrices implements [core.Tx].
+func (t *tx) PutPrices(p *core.Prices) error {
+	if err := t.checkAccount(); err != nil {
+		return err
+	}
+	if _, err := loadOne(t, &t.prices, ""); err != nil {
+		return err
+	}
+	return write(t, &t.prices, "", p)
 }
 
 // put stores a resource, and gives it a number if it has none. It does not read a user without an id, or with a larger one than

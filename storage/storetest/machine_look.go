@@ -23,6 +23,7 @@ func (m *machine) check(t *rapid.T) {
 	m.both(t, "Keys", func(s core.Store) (any, error) {
 		return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
 	})
+	m.both(t, "Prices", func(s core.Store) (any, error) { return s.Prices(m.e.ctx, account) })
 	m.both(t, "Counters", func(s core.Store) (any, error) {
 		cs, err := s.Counters(m.e.ctx, m.counters())
 		for i, c := range cs { // without the unexported members
@@ -140,6 +141,7 @@ func (m *machine) lookPlans(t *rapid.T, account string, page core.Page) {
 	m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
 	plan := m.planID(t, account)
 	m.both(t, "Plan", func(s core.Store) (any, error) { return s.Plan(m.e.ctx, account, plan) })
+	m.both(t, "Prices", func(s core.Store) (any, error) { return s.Prices(m.e.ctx, account) })
 }
 
 // userFilter draws a filter of users.

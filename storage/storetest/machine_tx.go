@@ -61,7 +61,7 @@ func (m *machine) update(t *rapid.T) *txPlan {
 	d := &txPlan{machine: m, t: t, account: m.anyAccount(t), touched: map[string]bool{}}
 	d.readSome()
 	for range rapid.IntRange(1, 4).Draw(t, "writes") {
-		switch rapid.IntRange(0, 11).Draw(t, "write") {
+		switch rapid.IntRange(0, 12).Draw(t, "write") {
 		case 0, 1, 2:
 			d.putUser()
 		case 3, 4:
@@ -74,6 +74,8 @@ func (m *machine) update(t *rapid.T) *txPlan {
 			d.deletePlan()
 		case 11:
 			d.deleteKey()
+		case 12:
+			d.putPrices()
 		}
 	}
 	giveUp := rapid.IntRange(0, 5).Draw(t, "give up") == 0
@@ -232,6 +234,28 @@ func (d *txPlan) putPlan() {
 	drawMembers(d.machine, d.t, &core.PlanMembers, p)
 	p.Name, p.CreatedAt, p.UpdatedAt = d.text(d.t, p.Name), d.someNow(), d.someNow()
 	d.put(p)
+}
+
+// putPrices writes other prices, or none.
+func (d *txPlan) putPrices() {
+	if !d.touch("the prices") {
+		return
+	}
+	p := &core.Prices{UpdatedAt: d.someNow()}
+	for range rapid.IntRange(0, 3).Draw(d.t, "rules") {
+		p.Rules = append(p.Rules, core.PriceRule{
+			Endpoint: rapid.SampledFrom([]string{"", "POST /v1/<search>*"}).Draw(d.t, "endpoint"),
+			Model:    d.text(d.t, d.next("model")),
+			Costs:    map[string]core.Price{"requests": "10", "tokens": rapid.SampledFrom([]core.Price{"0", "15*input + output"}).Draw(d.t, "price")},
+		})
+	}
+	d.read(func(tx core.Tx) (any, error) { return tx.Prices() })
+	d.write(func(tx core.Tx) (any, error) {
+		given := copyOf(p)
+		err := tx.PutPrices(given)
+		spoil(given)
+		return nil, err
+	})
 }
 
 // putKey writes a new key, or an existing one with another user, plan, status or value.

@@ -13,6 +13,8 @@ import (
 var raceCases = []testCase{
 	{name: "race/no lost update", run: raceNoLostUpdate,
 		promise: "transactions of one account are serializable: no concurrent change of a resource is lost"},
+	{name: "race/prices", run: racePrices,
+		promise: "transactions of one account are serializable: no concurrent change of the prices is lost"},
 	{name: "race/read then decide", run: raceReadThenDecide,
 		promise: "transactions of one account are serializable: a plan that one transaction found unused and deletes is not given to a key by another"},
 	{name: "race/count then create", run: raceCountThenCreate,
@@ -43,6 +45,36 @@ func raceNoLostUpdate(e *env) {
 		}
 	})
 	e.wantNames(account, strconv.Itoa(callers*times))
+}
+
+func racePrices(e *env) {
+	const callers, times = 8, 6
+	account := e.account()
+	e.parallel(callers, func(int) {
+		for range times {
+			err := e.Store.Update(e.ctx, account, func(tx core.Tx) error {
+				p, err := tx.Prices()
+				if err != nil {
+					return err
+				}
+				p.Rules = append(p.Rules, core.PriceRule{Model: strconv.Itoa(len(p.Rules)), Costs: map[string]core.Price{"requests": "2"}})
+				return tx.PutPrices(p)
+			})
+			if err != nil {
+				e.Errorf("Update: %v", err)
+			}
+		}
+	})
+	p, err := e.Store.Prices(e.ctx, account)
+	e.ok("Prices", err)
+	for i := range p.Rules {
+		if len(p.Rules) != callers*times || p.Rules[i].Model != strconv.Itoa(i) {
+			e.Fatalf("got %d rules, rule %d of the model %s; want %d in their order", len(p.Rules), i, p.Rules[i].Model, callers*times)
+		}
+	}
+	if len(p.Rules) == 0 {
+		e.Error("got no rules")
+	}
 }
 
 // wantNames fails unless the plans of an account have the names.

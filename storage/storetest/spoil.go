@@ -20,6 +20,10 @@ func spoilValue(v reflect.Value) (utc bool) {
 		for i := range v.Len() {
 			utc = spoilValue(v.Index(i)) && utc
 		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			v.SetMapIndex(key, reflect.Zero(v.Type().Elem()))
+		}
 	case reflect.Struct:
 		return spoilStruct(v)
 	case reflect.String:
@@ -75,6 +79,11 @@ func copyOfValue(v reflect.Value) reflect.Value {
 		c.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
 		for i := range v.Len() {
 			c.Index(i).Set(copyOfValue(v.Index(i)))
+		}
+	case v.Kind() == reflect.Map && !v.IsNil():
+		c.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
+		for _, key := range v.MapKeys() {
+			c.SetMapIndex(key, copyOfValue(v.MapIndex(key)))
 		}
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {

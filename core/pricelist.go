@@ -1,0 +1,149 @@
+package core
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// PriceList is the form of [Prices] that a decision reads. It is shared: do not change it.
+type PriceList struct {
+	rules  []compiledRule
+	paths  bool     // a rule has an endpoint
+	meters []string // that the rules name, besides requests, sorted
+}
+
+// noPrices is the list without rules: most accounts have it.
+var noPrices = new(PriceList)
+
+// Compiled returns the compiled list. It leaves out invalid rules.
+func (p *Prices) Compiled() *PriceList {
+	if len(p.Rules) == 0 {
+		return noPrices
+	}
+	l := &PriceList{rules: make([]compiledRule, 0, len(p.Rules)), meters: p.Meters()}
+	for i := range p.Rules {
+		c, err := p.Rules[i].compile()
+		if err != nil {
+			c = compiledRule{model: "\x00"} // no request has such a model; the indexes of the others stay
+		}
+		l.paths = l.paths || c.endpoint != nil
+		l.rules = append(l.rules, c)
+	}
+	return l
+}
+
+// Meters returns the meters that the rules name, besides requests, sorted.
+func (p *Prices) Meters() (meters []string) {
+	for i := range p.Rules {
+		for meter := range p.Rules[i].Costs {
+			if meter != MeterRequests {
+				meters = append(meters, Intern(meter))
+			}
+		}
+	}
+	slices.Sort(meters)
+	return slices.Compact(meters)
+}
+
+// Empty reports whether the list has no rules.
+func (l *PriceList) Empty() bool { return len(l.rules) == 0 }
+
+// Meters returns [Prices.Meters].
+func (l *PriceList) Meters() []string { return l.meters }
+
+// Priced describes a request whose price is looked up.
+type Priced struct {
+	Method string
+	Path   string     // as the client sends it, with its escapes
+	Model  string     // "" if it is unknown
+	Usage  Quantities // nil if it is unknown
+}
+
+// Check returns an error with the code INVALID_REQUEST if the model or the usage is out of bounds.
+func (p *Priced) Check() error {
+	if p.Model != "" && !isModel(p.Model) {
+		return BadRequest("model", fmt.Sprintf("Model must be 1 to %d bytes of UTF-8 without control characters", maxModelLength))
+	}
+	return p.Usage.Check()
+}
+
+// Quote is the price of a request. Its lists are shared: do not change them.
+type Quote struct {
+	Rule     int         // the index of the rule; -1 without a rule
+	Requests int64       // the cost of requests
+	Costs    []MeterCost // of the other meters, sorted; none is 0
+	Later    []string    // the meters that are charged afterwards, sorted: with the price 0, or with a formula while the usage is unknown
+}
+
+// Quote returns the price of a request. The error, with the code INVALID_REQUEST, says that a formula is above the largest cost.
+func (l *PriceList) Quote(p *Priced) (Quote, error) {
+	normal := ""
+	if l.paths {
+		normal = pricedPath(p.Path)
+	}
+	for i := range l.rules {
+		if r := &l.rules[i]; r.matches(p, normal) {
+			return r.quote(i, p.Usage)
+		}
+	}
+	return Quote{Rule: -1, Requests: 1}, nil
+}
+
+func (r *compiledRule) matches(p *Priced, normal string) bool {
+	switch {
+	case r.prefix && (p.Model == "" || !strings.HasPrefix(p.Model, r.model)):
+		return false
+	case !r.prefix && r.model != "" && r.model != p.Model:
+		return false
+	}
+	return r.endpoint == nil || r.endpoint.matches(p.Method, normal)
+}
+
+// quote returns the price by a rule. It makes new lists for formulas only.
+func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
+	q := Quote{index, r.requests, r.costs, r.later}
+	if len(r.formulas) == 0 {
+		return q, nil
+	}
+	q.Costs, q.Later = slices.Clone(q.Costs), slices.Clone(q.Later)
+	for _, f := range r.formulas {
+		n, ok := f.of(u, maxCostOf(f.meter))
+		switch {
+		case !ok:
+			return q, BadRequest("usage", fmt.Sprintf("By its price this usage costs more than %d of %s", maxCostOf(f.meter), f.meter))
+		case u == nil:
+			q.Later = append(q.Later, f.meter)
+		}
+		if f.meter == MeterRequests {
+			q.Requests = n
+		} else if n > 0 {
+			q.Costs = append(q.Costs, MeterCost{f.meter, n})
+		}
+	}
+	slices.SortFunc(q.Costs, func(a, b MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+	slices.Sort(q.Later)
+	return q, nil
+}
+
+// pricedPath returns the form of a path that the endpoints of prices are compared with. [normalPath] has no form for a path that programs read in
+// different ways. Such a path must not be cheaper than its plain form, so it is read as Caddy's matcher path reads it: decoded, with its dot segments
+// resolved.
+func pricedPath(text string) string {
+	if normal, ok := normalPath(text); ok {
+		return normal
+	}
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		text = text[:i]
+	}
+	if decoded, err := url.PathUnescape(text); err == nil {
+		text = decoded
+	}
+	clean := path.Clean(strings.ToLower(text))
+	if strings.HasSuffix(text, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean[:min(len(clean), maxPathLength)]
+}

@@ -1,0 +1,116 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Prices returns the prices of the account.
+func (s *Service) Prices(ctx context.Context, account string) (*core.Prices, error) {
+	return s.store.Prices(ctx, account)
+}
+
+// SetPrices replaces the prices of the account, and returns them. The next request is decided under the new prices.
+func (s *Service) SetPrices(ctx context.Context, account string, rules []core.PriceRule) (p *core.Prices, err error) {
+	err = s.runQuery(ctx, account, wholeAccount, func() error { // as for a plan: it reads the meters of all plans
+		p, err = changeOne(ctx, s, account, func(b *Transaction) (*core.Prices, error) { return b.SetPrices(rules) })
+		return err
+	})
+	return p, err
+}
+
+// Prices returns the prices of the account, with the changes of the transaction. They are shared: do not change them.
+func (b *Transaction) Prices() (*core.Prices, error) {
+	if b.prices != nil {
+		return b.prices, nil
+	}
+	return b.tx.Prices()
+}
+
+// SetPrices is [Service.SetPrices] in a transaction.
+func (b *Transaction) SetPrices(rules []core.PriceRule) (*core.Prices, error) {
+	p := &core.Prices{Rules: rules}
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	before, err := b.Prices()
+	if err != nil {
+		return nil, err
+	}
+	p.UpdatedAt = b.s.after(before.UpdatedAt)
+	b.prices = p
+	return p, b.tx.PutPrices(p)
+}
+
+// Quote returns the price of a request of the account, as [Service.Validate] would find it. It counts nothing. An error of a member is a validation
+// error.
+func (s *Service) Quote(ctx context.Context, account string, p core.Priced) (q core.Quote, err error) {
+	if err = cmp.Or(checkTarget(p.Path, p.Method), p.Check()); err == nil {
+		var list *core.PriceList
+		if list, err = s.prices.get(ctx, account); err == nil {
+			q, err = list.Quote(&p)
+		}
+	}
+	if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeInvalidRequest {
+		err = core.Invalid(e.Field, e.Detail)
+	}
+	return q, err
+}
+
+// loadPrices reads the prices of an account for the cache.
+func (s *Service) loadPrices(ctx context.Context, account string) (*core.PriceList, error) {
+	p, err := s.store.Prices(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	return p.Compiled(), nil
+}
+
+// price sets the costs of a request on each meter, and the meters that are charged afterwards: as the request says, else by the prices of the
+// account. unknown is a meter that the request names and the account does not have, "" for none.
+func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core.Consumption) (unknown string, err error) {
+	var hits uint64 // the figures count keys, users and plans
+	list, err := pl.prices.getOrFind(ctx, s.prices, pl.AccountID, &hits)
+	if err != nil {
+		return "", err
+	}
+	costs, unknown, err := s.charged(ctx, pl.AccountID, &c.Terms, r.Costs)
+	if err != nil {
+		return "", err
+	}
+	quote := core.Quote{Requests: 1}
+	if !list.Empty() && !r.looks() {
+		if quote, err = list.Quote(&core.Priced{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), Model: r.Model, Usage: r.Usage}); err != nil {
+			return "", err
+		}
+	}
+	says := func(meter string) bool {
+		return meter == core.MeterRequests && !r.CostByPrice || slices.ContainsFunc(r.Costs, func(m core.MeterCost) bool { return m.Meter == meter })
+	}
+	c.Cost, c.Costs, c.Later = r.Cost, costs, r.Later
+	if r.CostByPrice {
+		c.Cost = quote.Requests
+	}
+	if len(r.Costs) == 0 {
+		c.Costs = quote.Costs
+	} else if len(quote.Costs) > 0 {
+		c.Costs = slices.Clone(costs)
+		for _, m := range quote.Costs {
+			if !says(m.Meter) {
+				c.Costs = append(c.Costs, m)
+			}
+		}
+		slices.SortFunc(c.Costs, func(a, b core.MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+	}
+	if later := slices.DeleteFunc(slices.Clone(quote.Later), says); len(later) > 0 {
+		c.Later = append(later, r.Later...)
+		slices.Sort(c.Later)
+	}
+	c.Entry.Cost, c.Entry.Costs = c.Cost, c.Costs
+	return unknown, nil
+}
