@@ -11,11 +11,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// The values of WWW-Authenticate, RFC 6750 section 3.
-const (
-	challenge      = `Bearer realm="limitkeeper"`
-	challengeWrong = challenge + `, error="invalid_token"`
-)
+// apiRealm is the protection space of the REST API (RFC 9110 section 11.5).
+const apiRealm = "limitkeeper"
 
 // authenticate sets the service, the owner's key and the account of the request.
 func (c *call) authenticate() (err error) {
@@ -64,12 +61,14 @@ func bearer(h http.Header) (token string, ok bool) {
 	return token, strings.EqualFold(text[:end], "Bearer") && !strings.ContainsFunc(token, unicode.IsSpace)
 }
 
-// SetChallenge sets WWW-Authenticate on a 401 answer. The code UNAUTHORIZED means that the request
+var escapeQuoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// SetChallenge sets WWW-Authenticate on a 401 answer (RFC 6750 section 3). The code UNAUTHORIZED means that the request
 // has no credential. Every other code adds error="invalid_token".
-func SetChallenge(h http.Header, code core.Code) {
-	value := challengeWrong
-	if code == core.CodeUnauthorized {
-		value = challenge
+func SetChallenge(h http.Header, realm string, code core.Code) {
+	value := `Bearer realm="` + escapeQuoted.Replace(realm) + `"`
+	if code != core.CodeUnauthorized {
+		value += `, error="invalid_token"`
 	}
 	h.Set("WWW-Authenticate", value)
 }

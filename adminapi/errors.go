@@ -64,7 +64,7 @@ func (c *call) fail(err error) {
 	}
 	switch status {
 	case http.StatusUnauthorized:
-		SetChallenge(c.w.Header(), e.Code)
+		SetChallenge(c.w.Header(), apiRealm, e.Code)
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		if c.w.Header().Get("Retry-After") == "" {
 			retryAfter(c.w.Header(), retrySoon)

@@ -40,7 +40,9 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	mod.(*App).checkRoutes(ctx)
+	if l := mod.(*App).checkRoutes(ctx); l.err != nil {
+		return l.err
+	}
 	if _, err := checkLogs(ctx, nil, false); err != nil {
 		return err
 	}

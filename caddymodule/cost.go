@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -66,10 +67,29 @@ func (c *costOption) value(repl *caddy.Replacer) (n int64, given bool, err error
 	}
 	s := strings.TrimSpace(repl.ReplaceAll(c.of, ""))
 	if s == "" {
+		if _, unknown := repl.ReplaceOrErr(c.of, false, true); unknown != nil {
+			return 0, false, errUnknownPlaceholder
+		}
 		return 0, false, nil
 	}
 	n, err = parseCost(c.meter, s)
 	return n, true, err
+}
+
+// errUnknownPlaceholder says that no handler of the request has set a placeholder of a cost.
+var errUnknownPlaceholder = errors.New("no handler has set a placeholder of a cost")
+
+// checkPlaceholders warns of a placeholder of a cost that nothing sets. A request then costs its price, or 1.
+func (g *Gateway) checkPlaceholders(routes *linter) {
+	for _, c := range g.costs {
+		_, _ = caddy.NewReplacer().ReplaceFunc(c.of, func(name string, _ any) (any, error) {
+			if !routes.knows(name) {
+				g.log.Warn("the placeholder of a cost is misspelt, or nothing sets it: requests cost their price, or 1", zap.String("meter", c.meter),
+					zap.String("placeholder", name))
+			}
+			return "", nil
+		})
+	}
 }
 
 // hasPlaceholders reports whether a config value has placeholders with balanced braces.

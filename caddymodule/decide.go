@@ -111,6 +111,8 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 		c := &g.costs[i]
 		n, given, err := c.value(repl)
 		switch {
+		case errors.Is(err, errUnknownPlaceholder):
+			metrics.unknownPlaceholders.WithLabelValues(g.Account, c.meter).Inc()
 		case err != nil:
 			return q, err
 		case !given:

@@ -164,8 +164,12 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		return err
 	}
 	g.headers = headerFamilies[g.Headers]
-	fails := g.app.checkRoutes(ctx)
-	if g.logsAreClean, err = checkLogs(ctx, g.Keys, fails || g.KeepKey || g.Errors); err != nil {
+	routes := g.app.checkRoutes(ctx)
+	if routes.err != nil {
+		return routes.err
+	}
+	g.checkPlaceholders(routes)
+	if g.logsAreClean, err = checkLogs(ctx, g.Keys, routes.mayFail || g.KeepKey || g.Errors); err != nil {
 		return err
 	}
 	g.warnOfAccount()

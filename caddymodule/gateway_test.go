@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,12 +54,12 @@ func TestGatewayRefusals(t *testing.T) {
 		message   string
 		challenge string
 	}{
-		{"no key", "", 401, "UNAUTHORIZED", "", "API key is required", `Bearer realm="limitkeeper"`},
-		{"malformed", "nonsense", 401, "INVALID_API_KEY", "malformed", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"of another account", foreign.Secret, 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"owner's key", ten.Owner, 401, "INVALID_API_KEY", "malformed", "Invalid API key: this is an owner's key, for the REST API; the gateway takes the keys of users", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"expired", expiring, 401, "INVALID_API_KEY", "expired", "API key has expired", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"no key", "", 401, "UNAUTHORIZED", "", "API key is required", `Bearer realm="gateway"`},
+		{"malformed", "nonsense", 401, "INVALID_API_KEY", "malformed", "Invalid API key", `Bearer realm="gateway", error="invalid_token"`},
+		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="gateway", error="invalid_token"`},
+		{"of another account", foreign.Secret, 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="gateway", error="invalid_token"`},
+		{"owner's key", ten.Owner, 401, "INVALID_API_KEY", "malformed", "Invalid API key: this is an owner's key, for the REST API; the gateway takes the keys of users", `Bearer realm="gateway", error="invalid_token"`},
+		{"expired", expiring, 401, "INVALID_API_KEY", "expired", "API key has expired", `Bearer realm="gateway", error="invalid_token"`},
 		{"inactive", inactive, 403, "API_KEY_DISABLED", "disabled", "API key is disabled", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -77,8 +78,9 @@ func TestGatewayRefusals(t *testing.T) {
 			if diff := cmp.Diff(want, decoded(t, got.Text)); diff != "" {
 				t.Errorf("body (-want +got):\n%s", diff)
 			}
-			if c := got.Header.Get("WWW-Authenticate"); c != tc.challenge {
-				t.Errorf("got challenge %q, want %q", c, tc.challenge)
+			host := got.Request.URL.Host // the realm of the default account
+			if c := got.Header.Get("WWW-Authenticate"); c != strings.Replace(tc.challenge, "gateway", host, 1) {
+				t.Errorf("got challenge %q, want %q for %s", c, tc.challenge, host)
 			}
 			if c := got.Header.Get("Cache-Control"); c != "no-store" {
 				t.Errorf("got Cache-Control %q, want no-store", c)
@@ -408,6 +410,54 @@ func TestGatewayUnknownMeter(t *testing.T) {
 	s.WaitLog(`"meter":"token"`, 2)
 	if n := caddytest.Sample(s.Scrape(), `limitkeeper_unknown_meters_total{account="default",meter="token"}`); n < 2 {
 		t.Errorf("the metric counts %d requests, want 2", n)
+	}
+}
+
+// A placeholder of a cost that no handler sets is no price: the log warns of it once, and a metric counts the requests.
+func TestGatewayUnknownPlaceholder(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.Start("store memory", "map {path} {price} {\n/known 3\n}\nlimitkeeper {\ncost {prise}\n}\n"+up.proxy())
+	ten := s.Tenant("default", 10)
+	if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 || got.Header.Get("X-RateLimit-Remaining") != "9" {
+		t.Errorf("got %d %v, want a request that costs 1", got.StatusCode, got.Header)
+	}
+	s.WaitLog(`"placeholder":"prise"`, 1)
+	if n := caddytest.Sample(s.Scrape(), `limitkeeper_unknown_placeholders_total{account="default",meter="requests"}`); n < 1 {
+		t.Errorf("the metric counts %d requests, want 1", n)
+	}
+}
+
+// The realm of a challenge is the account, as a quoted string.
+func TestGatewayRealm(t *testing.T) {
+	s := newServer(t)
+	s.Start("store memory", "limitkeeper {\naccount `An \"API\"`\n}\nrespond ok")
+	if got := s.Get("/").Header.Get("WWW-Authenticate"); got != `Bearer realm="An \"API\""` {
+		t.Errorf("got the challenge %s", got)
+	}
+}
+
+// The upstream learns texts, numbers and booleans of the metadata of the key, and else of its user, at once after a change.
+func TestGatewayMetadata(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.Start("store memory", "limitkeeper\n"+up.proxy()+" {\nheader_up X-Seen \"{http.limitkeeper.metadata.tier}|{http.limitkeeper.metadata.region}|"+
+		"{http.limitkeeper.metadata.beta}|{http.limitkeeper.metadata.list}|{http.limitkeeper.metadata.lines}|{http.limitkeeper.metadata.none}|{http.limitkeeper.key_name}\"\n}")
+	ten := s.Tenant("default", 10)
+	seen := func() string {
+		t.Helper()
+		if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
+			t.Fatalf("got %d %s", got.StatusCode, got.Text)
+		}
+		return up.last.Load().Header.Get("X-Seen")
+	}
+	if got := seen(); got != "||||||"+ten.Key.Name {
+		t.Errorf("without metadata: got %q", got)
+	}
+	_, err := s.Service().UpdateUser(t.Context(), ten.Account, ten.Key.UserID, core.UserPatch{Metadata: core.Some(json.RawMessage(`{"tier":"bronze","region":"eu"}`))})
+	s.Must(err)
+	_, err = s.Service().UpdateKey(t.Context(), ten.Account, ten.Key.ID, core.KeyPatch{Metadata: core.Some(json.RawMessage(`{"tier":7,"beta":true,"list":[1],"lines":"a\r\nX: y"}`))})
+	s.Must(err)
+	if got, want := seen(), "7|eu|true||||"+ten.Key.Name; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

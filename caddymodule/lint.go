@@ -1,13 +1,18 @@
 package caddymodule
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	maphandler "github.com/caddyserver/caddy/v2/modules/caddyhttp/map"
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
@@ -22,6 +27,8 @@ type rawRoute struct {
 
 type rawHandler struct {
 	Handler        string          `json:"handler"`
+	Account        string          `json:"account"`      // of a gateway
+	Destinations   []string        `json:"destinations"` // of a map: the placeholders that it sets
 	Routes         []rawRoute      `json:"routes"`
 	Errors         json.RawMessage `json:"errors"` // of a subroute
 	HandleResponse json.RawMessage `json:"handle_response"`
@@ -84,9 +91,14 @@ func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
 		if r.HandlersRaw == nil {
 			for _, h := range r.Handlers {
 				handler := rawHandler{Handler: h.(caddy.Module).CaddyModule().ID.Name()}
-				if sub, ok := h.(*caddyhttp.Subroute); ok {
-					handler.Routes = rawRoutes(sub.Routes)
-					if sub.Errors != nil {
+				switch h := h.(type) {
+				case *Gateway:
+					handler.Account = h.Account
+				case *maphandler.Handler:
+					handler.Destinations = h.Destinations
+				case *caddyhttp.Subroute:
+					handler.Routes = rawRoutes(h.Routes)
+					if h.Errors != nil {
 						handler.Errors = json.RawMessage("{}")
 					}
 				}
@@ -98,34 +110,43 @@ func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
 	return routes
 }
 
-// checkRoutes warns of valid routes that probably do not do what their author meant, once for each server. It reports whether a request
-// with a key may reach a handler that can fail with a status of 500 or more, and that is not behind a gateway.
-func (a *App) checkRoutes(ctx caddy.Context) (fails bool) {
+// checkRoutes warns of valid routes that probably do not do what their author meant, once for each server, and returns what it has found.
+func (a *App) checkRoutes(ctx caddy.Context) *linter {
+	l := &linter{log: a.log}
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
-		return false
+		return l
 	}
 	if known, checked := a.warned.Load(srv); checked {
-		return known.(bool)
+		return known.(*linter)
 	}
-	l := linter{log: a.log}
 	l.walk(rawRoutes(srv.Routes), reached{})
-	a.warned.Store(srv, l.mayFail) // Caddy loads handlers one after another
-	return l.mayFail
+	a.warned.Store(srv, l) // Caddy loads handlers one after another
+	return l
 }
 
 // reached describes the requests that reach a handler.
 type reached struct {
-	all      bool // every such request has passed a gateway
-	some     bool // the requests of some paths have passed a gateway
-	answered bool // an earlier handler answers every such request
-	notAPI   bool // no such request has a path of the REST API or the dashboard
+	all      bool   // every such request has passed a gateway
+	account  string // of that gateway
+	some     bool   // the requests of some paths have passed a gateway
+	answered bool   // an earlier handler answers every such request
+	notAPI   bool   // no such request has a path of the REST API or the dashboard
 }
 
 // linter warns of the routes of a server.
 type linter struct {
 	log     *zap.Logger
-	mayFail bool // a handler that is not behind a gateway may fail
+	mayFail bool     // a request with a key may reach a handler that can fail with a status of 500 or more, and that is not behind a gateway
+	mapped  []string // the placeholders that the maps of the server set
+	err     error    // a second gateway refuses each request that the first one lets through
+}
+
+// knows reports whether a placeholder is one of Caddy, of another module by its namespace, or of a map of the server.
+func (l *linter) knows(placeholder string) bool {
+	_, known := caddyhttp.NewTestReplacer(httptest.NewRequest(http.MethodGet, "/", nil)).Get(placeholder)
+	module := strings.Contains(placeholder, ".") && !strings.HasPrefix(placeholder, "http.request.")
+	return known || module || slices.Contains(l.mapped, "{"+placeholder+"}")
 }
 
 // walk warns of a list of routes, and returns the requests that reach the handler after the list.
@@ -139,7 +160,11 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 		inside.some = before && len(r.Match) == 0 // it is unknown whether the paths of a matcher have passed the gateway
 		inside.notAPI = passed.notAPI || r.missesAPI()
 		for _, h := range r.Handle {
+			account := cmp.Or(h.Account, DefaultAccount)
 			switch {
+			case h.Handler == appName && inside.all && inside.account == account:
+				l.err = fmt.Errorf("limitkeeper stands twice in the way of a request with a key of the account %q: the first one removes the key, and the second one "+
+					"finds none, or with keep_key counts the request again. Remove one, or put each into a handle block of its own", account)
 			case h.Handler == appName && (inside.all || inside.some):
 				l.log.Warn("limitkeeper runs twice for one request: the second one gets no key, or with keep_key counts the request again")
 			case h.Handler == apiDirective && inside.all:
@@ -154,14 +179,17 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 			if h.Errors != nil || !inside.all && h.Handler != appName && !slices.Contains(neverFail, h.Handler) {
 				l.mayFail = true
 			}
+			l.mapped = append(l.mapped, h.Destinations...)
 			inside = l.walk(h.Routes, inside)
-			inside.all = inside.all || h.Handler == appName
+			if h.Handler == appName {
+				inside.all, inside.account = true, account
+			}
 			inside.answered = inside.answered || h.answers()
 			inside.notAPI = inside.notAPI && h.Handler != "rewrite"
 		}
 		switch {
 		case r.takesAll():
-			passed.all, passed.some, passed.answered = inside.all, inside.some, inside.answered
+			passed.all, passed.account, passed.some, passed.answered = inside.all, inside.account, inside.some, inside.answered
 		case r.takesPaths():
 			passed.some = passed.some || (inside.all || inside.some) && !inside.answered
 		}

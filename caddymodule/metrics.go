@@ -40,7 +40,8 @@ type metricSet struct {
 	validate  prometheus.Histogram
 	errors    *prometheus.CounterVec
 
-	unknownMeters *prometheus.CounterVec
+	unknownMeters       *prometheus.CounterVec
+	unknownPlaceholders *prometheus.CounterVec
 
 	seen sync.Map // of decisionLabels: the counters of the series of decisions that exist, except other
 	mu   sync.Mutex
@@ -65,6 +66,8 @@ func newMetrics() *metricSet {
 			"Requests at gateways and to the REST API that failed because of a fault of the store, by the kind of the fault.", "kind"),
 		unknownMeters: newCounterVec("unknown_meters_total",
 			"Requests at gateways with a cost on a meter that no plan of the account names: the cost is not counted.", "account", "meter"),
+		unknownPlaceholders: newCounterVec("unknown_placeholders_total",
+			"Requests at gateways whose cost on a meter has a placeholder that no handler has set: the price decides.", "account", "meter"),
 		sets: map[string]int{},
 	}
 	for _, kind := range faultKinds {
@@ -135,7 +138,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	if registry == nil {
 		return // tests have a context without a config
 	}
-	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, m.unknownMeters, eventsDropped, &serviceStats{app: a}} {
+	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, m.unknownMeters, m.unknownPlaceholders, eventsDropped, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
 			ctx.Logger().Warn("some metrics are missing: " + err.Error())
 		}

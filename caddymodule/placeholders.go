@@ -1,10 +1,13 @@
 package caddymodule
 
 import (
+	"cmp"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/caddyserver/caddy/v2"
 )
@@ -80,7 +83,32 @@ func (v *requestState) placeholder(name string) (any, bool) {
 	if feature, ok := strings.CutPrefix(name, "feature."); ok { // of the plan
 		return textIf(slices.Contains(d.Features, feature), func() string { return "true" })
 	}
+	if member, ok := strings.CutPrefix(name, "metadata."); ok { // of the key, else of the user
+		return textIf(d.Key != nil, func() string { return cmp.Or(scalar(d.Key.Metadata, member), scalar(d.User.Metadata, member)) })
+	}
 	return nil, false
+}
+
+// scalar returns a text, a number or a boolean of an object, "" for none and for another value.
+func scalar(object json.RawMessage, member string) string {
+	if len(object) == 0 {
+		return ""
+	}
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(object, &members) // it is an object
+	value := members[member]
+	switch {
+	case len(value) == 0, value[0] == '{', value[0] == '[', value[0] == 'n':
+		return ""
+	case value[0] != '"':
+		return string(value)
+	}
+	var text string
+	_ = json.Unmarshal(value, &text)
+	if strings.ContainsFunc(text, unicode.IsControl) { // no header field can have it
+		return ""
+	}
+	return text
 }
 
 // textIf returns a value of a decision that has it, else "".

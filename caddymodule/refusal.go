@@ -56,7 +56,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState
 	h.Set("Cache-Control", "no-store")
 	switch status {
 	case http.StatusUnauthorized:
-		adminapi.SetChallenge(h, e.Code)
+		adminapi.SetChallenge(h, realm(r, g.Account), e.Code)
 	case http.StatusServiceUnavailable:
 		h.Set("Retry-After", "1")
 	case http.StatusTooManyRequests:
@@ -81,6 +81,14 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState
 		adminapi.WriteRefusal(w, status, e)
 	}
 	return nil
+}
+
+// realm returns the protection space of a request (RFC 9110 section 11.5): the account, or the host for the default account.
+func realm(r *http.Request, account string) string {
+	if account == DefaultAccount {
+		return r.Host
+	}
+	return account
 }
 
 // grpcStatuses are the statuses of gRPC for refusals: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md. Of the status of HTTP alone, a client

@@ -52,7 +52,7 @@ func startDocumented(t *testing.T, code string) *site {
 	}
 	port := freeport.Take(t)
 	code = upstream.ReplaceAllString(code, "reverse_proxy 127.0.0.1:"+port)
-	code += "http://:" + port + " {\n\tbind 127.0.0.1\n\theader Access-Control-Allow-Origin *\n\trespond \"client {header.X-Client}\"\n}\n"
+	code += "http://:" + port + " {\n\tbind 127.0.0.1\n\theader Access-Control-Allow-Origin *\n\trespond \"client {header.X-Client} customer {header.X-Customer-Id} plan {header.X-Plan} scopes {header.X-Scopes} reports {header.X-Reports} tier [{header.X-Tier}]\"\n}\n"
 	code = strings.ReplaceAll(code, "\tlimitkeeper\n", "\trequest_header X-Client {client_ip}\n\tlimitkeeper\n")
 	if !strings.HasPrefix(code, "{") {
 		code = "{\n}\n" + code
@@ -268,6 +268,24 @@ func TestDocumentedCORS(t *testing.T) {
 		t.Errorf("after one request with a key, %s of 1000 are left, want 999", got)
 	}
 	wantAnswer(t, resp, 200, "client")
+}
+
+// With the config of docs/recipes.md, the upstream learns the customer, and what a client says of itself does not reach it.
+func TestDocumentedCaller(t *testing.T) {
+	t.Parallel()
+	s := startDocumented(t, section(t, "docs/recipes.md", "## Tell your service who calls")["caddyfile"])
+	s.apply(t, "account: default\nplans: [{name: p, features: [reports]}]\n")
+	r, err := http.NewRequest("GET", "http://127.0.0.1:"+s.port+"/x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "gateway.example.com"
+	r.Header = http.Header{"X-Api-Key": {documentedSecret}, "X-Tier": {"gold"}, "X-Customer-Id": {"7"}}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAnswer(t, resp, 200, "customer 1 plan p scopes * reports true tier []")
 }
 
 // With the configs of docs/recipes.md, a search counts 10 requests, a list 1, and all else what the document says. A failure

@@ -95,7 +95,7 @@ func newCachedKey(k *core.Key, err error) (*cachedKey, error) {
 		return nil, err
 	}
 	h := &cachedKey{Key: *k}
-	h.Metadata, h.Restrictions = nil, k.Restrictions.Compiled()
+	h.Restrictions = k.Restrictions.Compiled()
 	h.AccountID, h.PlanID, h.Status = core.Intern(h.AccountID), core.Intern(h.PlanID), core.Intern(h.Status)
 	shareMemory(&h.ID, &h.Name, &h.Hint)
 	return h, nil
@@ -107,7 +107,7 @@ func newCachedUser(u *core.User, err error) (*cachedUser, error) {
 		return nil, err
 	}
 	h := &cachedUser{User: *u}
-	h.Metadata, h.Email, h.ExternalID = nil, nil, ""
+	h.Email, h.ExternalID = nil, ""
 	h.AccountID, h.PlanID = core.Intern(h.AccountID), core.Intern(h.PlanID)
 	return h, nil
 }

@@ -34,7 +34,7 @@ type Decision struct {
 	At      time.Time // the time of the decision, by the clock of the service
 
 	// Key and User are nil if the key was malformed or unknown. Plan is nil unless the quota was
-	// read. They are shared: do not change them. They lack metadata, email, external id
+	// read. They are shared: do not change them. They lack email, external id
 	// and description, and the restrictions of the key are compiled.
 	Key  *core.Key
 	User *core.User
