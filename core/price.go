@@ -132,8 +132,8 @@ func (r *PriceRule) compile() (c compiledRule, _ *Error) {
 	switch {
 	case r.Endpoint == "" && r.Model == "":
 		return c, Invalid("endpoint", "A rule has an endpoint, a model, or both: * is every endpoint")
-	case strings.Contains(c.model, "*") || !isModel(r.Model) && r.Model != "":
-		return c, Invalid("model", fmt.Sprintf("A model is a name of 1 to %d bytes without control characters, and may end with *", maxModelLength))
+	case strings.Contains(c.model, "*") || strings.TrimSpace(r.Model) != r.Model || !isModel(r.Model) && r.Model != "":
+		return c, Invalid("model", fmt.Sprintf("A model is a name of 1 to %d bytes without control characters and without space at its ends, and may end with *", maxModelLength))
 	case len(r.Costs) == 0:
 		return c, Invalid("costs", `A rule has costs, such as {"requests": 10}`)
 	}
