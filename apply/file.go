@@ -40,7 +40,7 @@ type account struct {
 	users     []*user
 
 	hasPrices, hasPlans, hasUsers bool // the file has the member
-	brokenPrices                  bool // a rule of prices is invalid by itself
+	brokenPrices                  bool // the file has an invalid price
 }
 
 type plan struct {

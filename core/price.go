@@ -19,8 +19,8 @@ const (
 	maxModelLength = 128      // bytes
 )
 
-// Prices is the list of prices of an account. The first rule that matches a request decides what it costs. A request that
-// no rule matches costs 1 of the meter requests.
+// Prices is the list of prices of an account. The first rule that matches a request decides the cost of the request. A request without such a
+// rule costs 1 of the meter requests.
 type Prices struct {
 	Rules     []PriceRule `json:"rules,omitempty"`
 	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the last change; the zero time if there was none
