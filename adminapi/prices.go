@@ -47,6 +47,7 @@ func readRules(m *members) (rules []core.PriceRule) {
 	for i := range v.Items {
 		if one := document.NewObject(&v.Items[i], fmt.Sprintf("rules[%d]", i), "Must be an object", report); one != nil {
 			rules = append(rules, one.PriceRule())
+			one.End(nil)
 		}
 	}
 	return rules

@@ -110,10 +110,11 @@ func (b *bench) dump() (lines []string) {
 	b.Helper()
 	page := core.Page{Number: 1, Size: 1000}
 	a, err := b.svc.Account(b.Context(), b.account)
+	prices, err0 := b.svc.Prices(b.Context(), b.account)
 	plans, _, err1 := b.svc.Plans(b.Context(), b.account, page)
 	users, _, err2 := b.svc.Users(b.Context(), b.account, core.UserFilter{}, page)
 	keys, _, err3 := b.svc.Keys(b.Context(), b.account, core.KeyFilter{}, page)
-	if err := errors.Join(err, err1, err2, err3); err != nil {
+	if err := errors.Join(err, err0, err1, err2, err3); err != nil {
 		b.Fatal(err)
 	}
 	add := func(resource any) {
@@ -124,6 +125,7 @@ func (b *bench) dump() (lines []string) {
 		lines = append(lines, string(text))
 	}
 	add(a)
+	add(prices)
 	for _, p := range plans {
 		add(p)
 	}

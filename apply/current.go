@@ -7,9 +7,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// current is an account as it was read from the store: its plans, and the users and keys that the file may change.
+// current is an account as it was read from the store: its prices and plans, and the users and keys that the file may change.
 type current struct {
 	account *core.Account
+	prices  *core.Prices
 	plans   []*core.Plan
 	users   []*core.User          // the kept users, by id
 	keys    map[int64][]*core.Key // of each kept user
@@ -22,7 +23,11 @@ type current struct {
 func read(ctx context.Context, svc *service.Service, a *core.Account, keep func(*core.User) bool) (*current, error) {
 	s := &current{account: a, keys: map[int64][]*core.Key{}, holders: map[core.UserFilter]*core.User{}}
 	plans := func(p core.Page) ([]*core.Plan, int, error) { return svc.Plans(ctx, a.ID, p) }
-	err := core.Each(ctx, core.ReadSize, plans, func(pl *core.Plan) error {
+	var err error
+	if s.prices, err = svc.Prices(ctx, a.ID); err != nil {
+		return nil, err
+	}
+	err = core.Each(ctx, core.ReadSize, plans, func(pl *core.Plan) error {
 		s.plans = append(s.plans, pl)
 		return nil
 	})

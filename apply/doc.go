@@ -1,4 +1,4 @@
-// Package apply makes the plans, users and keys of accounts equal to a file in YAML or JSON.
+// Package apply makes the prices, plans, users and keys of accounts equal to a file in YAML or JSON.
 //
 // [Parse] reads a file and lists its problems with their lines. [Run] compares the file with the accounts in a store,
 // and stores the changes of each account in one transaction. A second run of the same file finds no changes.

@@ -35,10 +35,12 @@ type account struct {
 	position
 	name      string // "" if the file does not name it
 	keyPrefix core.Optional[string]
+	rules     []core.PriceRule // of prices
 	plans     []*plan
 	users     []*user
 
-	hasPlans, hasUsers bool // the file has the member
+	hasPrices, hasPlans, hasUsers bool // the file has the member
+	brokenPrices                  bool // the file has an invalid price
 }
 
 type plan struct {
@@ -179,6 +181,17 @@ func (o *object) account() *account {
 		a.name = strings.TrimSpace(*name)
 	}
 	a.keyPrefix = o.optionalText("key_prefix")
+	a.hasPrices = each(o, "prices", func(o *object) {
+		before := o.r.Total
+		r := o.PriceRule()
+		if o.end(ruleMembers...); o.r.Total > before {
+			a.brokenPrices = true
+		} else if err := r.Check(); err != nil {
+			a.brokenPrices = true
+			_ = o.r.broken.refuse(o.position(), err) // a rule has no other cause than the file
+		}
+		a.rules = append(a.rules, r)
+	})
 	a.hasPlans = each(o, "plans", func(o *object) { a.plans = append(a.plans, o.plan()) })
 	a.hasUsers = each(o, "users", func(o *object) { a.users = append(a.users, o.user()) })
 	o.end(accountMembers...)
@@ -299,7 +312,8 @@ func (o *object) key() *key {
 
 // The names of the members of each object of a file.
 var (
-	accountMembers = []string{"account", "key_prefix", "plans", "users"}
+	accountMembers = []string{"account", "key_prefix", "prices", "plans", "users"}
+	ruleMembers    = []string{"endpoint", "model", "costs"}
 	planMembers    = namesOf(&core.PlanMembers)
 	userMembers    = append(namesOf(&core.UserMembers), "plan", "keys")
 	keyMembers     = append(namesOf(&core.KeyMembers), "plan", digestMember)
@@ -322,7 +336,7 @@ func (o *object) end(known ...string) {
 			return ": a file has no values of keys. Give the SHA-256 of the value as " + digestMember
 		}
 		var of []string
-		for what, members := range map[string][]string{"an account": accountMembers, "a plan": planMembers, "a user": userMembers, "a key": keyMembers} {
+		for what, members := range map[string][]string{"an account": accountMembers, "a price": ruleMembers, "a plan": planMembers, "a user": userMembers, "a key": keyMembers} {
 			if slices.Contains(members, name) {
 				of = append(of, what)
 			}

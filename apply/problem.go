@@ -64,7 +64,7 @@ func (p *position) lineOf(member string) int {
 }
 
 // names are the members of the file for the fields that have other names in core.
-var names = map[string]string{"plan_id": "plan", "id": ""}
+var names = map[string]string{"plan_id": "plan", "id": "", "rules": "prices"}
 
 // refuse adds the problem of an error of core. It returns the error if the file is not the reason for it.
 func (p *Problems) refuse(at position, err error) error {

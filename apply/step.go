@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,6 +18,9 @@ import (
 func (c *comparison) steps() (steps []*step) {
 	if c.prune {
 		steps = c.deletions()
+	}
+	if c.file.hasPrices && !c.file.brokenPrices {
+		steps = append(steps, c.pricesStep())
 	}
 	for _, p := range c.file.plans {
 		steps = append(steps, c.planStep(p))
@@ -104,6 +108,31 @@ func (c *comparison) deletions() (steps []*step) {
 func deletion(change Change, do func() error) *step {
 	change.Action = "delete"
 	return &step{position{path: fmt.Sprintf("%s %q", change.Kind, change.Name)}, func() (*Change, error) { return &change, do() }}
+}
+
+// pricesStep replaces the list of prices. An empty list of the file removes the prices only with prune.
+func (c *comparison) pricesStep() *step {
+	was, want := c.current.prices, c.file.rules
+	return &step{c.file.position, func() (*Change, error) {
+		if slices.EqualFunc(was.Rules, want, core.PriceRule.Equal) || len(want) == 0 && !c.prune {
+			return nil, nil
+		}
+		now, err := c.Prices()
+		if err != nil || !now.UpdatedAt.Equal(was.UpdatedAt) {
+			return nil, cmp.Or(err, errStale)
+		}
+		if _, err := c.SetPrices(want); err != nil {
+			return nil, err
+		}
+		change := &Change{Action: "create", Kind: "prices", Name: c.file.name}
+		switch {
+		case len(want) == 0:
+			change.Action = "delete"
+		case len(was.Rules) > 0:
+			change.update([]Member{newMember("rules", was.Rules, want)})
+		}
+		return change, nil
+	}}
 }
 
 func (c *comparison) planStep(p *plan) *step {

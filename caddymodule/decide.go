@@ -49,11 +49,11 @@ func (g *Gateway) logFault(v *requestState) {
 	}
 }
 
-// warnOfMeter logs and counts a request with a cost on a meter that no plan and no price of the account names.
+// warnOfMeter logs and counts a request with a cost on a meter that no limit and no price of the account names.
 func (g *Gateway) warnOfMeter(meter string, at time.Time) {
 	metrics.unknownMeters.WithLabelValues(g.Account, meter).Inc()
 	if suppressed, ok := g.unknownMeters.Admit(at); ok {
-		g.log.Warn("the cost on a meter is not counted: no plan and no price of the account names the meter", zap.String("account", g.Account), zap.String("meter", meter),
+		g.log.Warn("the cost on a meter is not counted: no limit and no price of the account names the meter", zap.String("account", g.Account), zap.String("meter", meter),
 			zap.Int64("suppressed", suppressed))
 	}
 }

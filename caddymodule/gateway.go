@@ -79,7 +79,7 @@ type Gateway struct {
 
 	// The costs of a request on other meters, by meter: each a whole number from 0 to 1000000000, or
 	// placeholders that yield one. They override the prices of the account, meter by meter. An empty
-	// value leaves the price, 0 without one. A meter that no plan and no price of the account
+	// value leaves the price, 0 without one. A meter that no limit and no price of the account
 	// names costs nothing: the log warns of it, and `limitkeeper_unknown_meters_total` counts the requests. Default: the prices.
 	Costs map[string]caddyhttp.WeakString `json:"costs,omitempty"`
 

@@ -128,8 +128,8 @@ func (a *App) checkRoutes(ctx caddy.Context) *linter {
 // reached describes the requests that reach a handler.
 type reached struct {
 	all      bool   // every such request has passed a gateway
-	account  string // of that gateway
 	some     bool   // the requests of some paths have passed a gateway
+	account  string // of that gateway
 	answered bool   // an earlier handler answers every such request
 	notAPI   bool   // no such request has a path of the REST API or the dashboard
 }
@@ -162,7 +162,7 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 		for _, h := range r.Handle {
 			account := cmp.Or(h.Account, DefaultAccount)
 			switch {
-			case h.Handler == appName && inside.all && inside.account == account:
+			case h.Handler == appName && (inside.all || inside.some) && inside.account == account:
 				l.err = fmt.Errorf("limitkeeper stands twice in the way of a request with a key of the account %q: the first one removes the key, and the second one "+
 					"finds none, or with keep_key counts the request again. Remove one, or put each into a handle block of its own", account)
 			case h.Handler == appName && (inside.all || inside.some):
@@ -191,7 +191,9 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 		case r.takesAll():
 			passed.all, passed.account, passed.some, passed.answered = inside.all, inside.account, inside.some, inside.answered
 		case r.takesPaths():
-			passed.some = passed.some || (inside.all || inside.some) && !inside.answered
+			if (inside.all || inside.some) && !inside.answered {
+				passed.some, passed.account = true, inside.account
+			}
 		}
 		passed.notAPI = passed.notAPI && inside.notAPI
 	}

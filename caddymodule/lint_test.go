@@ -66,13 +66,13 @@ func TestWarnings(t *testing.T) {
 // A config in which each request passes two gateways of one account is refused, and one in which no request does is not.
 func TestTwoGateways(t *testing.T) {
 	for site, refused := range map[string]bool{
-		"route {\nlimitkeeper\nlimitkeeper\nrespond ok\n}":                                   true,
-		"limitkeeper\nhandle /a/* {\nlimitkeeper\n}":                                         true,
-		"limitkeeper\nlimitkeeper /v1/*":                                                      true,
-		"limitkeeper {\nkeep_key\n}\nroute {\nlimitkeeper {\naccount default\n}\n}":            true,
-		"handle /a/* {\nlimitkeeper\n}\nhandle {\nlimitkeeper\n}":                             false,
-		"limitkeeper /v1/*\nlimitkeeper /v2/*":                                                false,
-		"route /v1/* {\nlimitkeeper\nrespond ok\n}\nroute {\nlimitkeeper\nrespond ok\n}":       false,
+		"route {\nlimitkeeper\nlimitkeeper\nrespond ok\n}":                                       true,
+		"limitkeeper\nhandle /a/* {\nlimitkeeper\n}":                                             true,
+		"limitkeeper\nlimitkeeper /v1/*":                                                         true,
+		"limitkeeper {\nkeep_key\n}\nroute {\nlimitkeeper {\naccount default\n}\n}":              true,
+		"handle /a/* {\nlimitkeeper\n}\nhandle {\nlimitkeeper\n}":                                false,
+		"limitkeeper /v1/*\nlimitkeeper /v2/*":                                                   false,
+		"route /v1/* {\nlimitkeeper\nrespond ok\n}\nroute {\nlimitkeeper\nrespond ok\n}":         false,
 		"route {\nlimitkeeper\nlimitkeeper {\naccount b\nkey header X-Partner\n}\nrespond ok\n}": false,
 	} {
 		s := newServer(t)

@@ -65,7 +65,7 @@ func newMetrics() *metricSet {
 		errors: newCounterVec("store_errors_total",
 			"Requests at gateways and to the REST API that failed because of a fault of the store, by the kind of the fault.", "kind"),
 		unknownMeters: newCounterVec("unknown_meters_total",
-			"Requests at gateways with a cost on a meter that no plan of the account names: the cost is not counted.", "account", "meter"),
+			"Requests at gateways with a cost on a meter that no limit and no price of the account names: the cost is not counted.", "account", "meter"),
 		unknownPlaceholders: newCounterVec("unknown_placeholders_total",
 			"Requests at gateways whose cost on a meter has a placeholder that no handler has set: the price decides.", "account", "meter"),
 		sets: map[string]int{},

@@ -6,7 +6,7 @@
 // An account is a company that sells an API. It calls the REST API with its owner's keys. Its
 // customers are its users. A user sends one of its keys with each request. A plan has limits: each
 // allows so much of a meter in a period. The meter requests is always counted. An account can name
-// others, such as tokens.
+// others, such as tokens. The prices of an account say what a request costs on each meter.
 //
 //	account ──┬── owner's key     opens the REST API of the account
 //	          │
@@ -31,8 +31,9 @@
 //
 // The path of one request:
 //
-//	secret ─► key, user, plan ─► Store.Consume ─► decision ─► allowed, or refused with a reason
-//	            (key cache)        │
+//	secret ─► key, user, plan ─► price ─► Store.Consume ─► decision ─► allowed, or refused with a reason
+//	            (key cache)                 │
+//	                               ┌────────┘
 //	                               └─ one atomic, durable step:
 //	                                  1. used + cost <= max, for every limit of the plan in its window?
 //	                                  2. does the token bucket of the rate have a token?

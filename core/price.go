@@ -19,8 +19,8 @@ const (
 	maxModelLength = 128      // bytes
 )
 
-// Prices is the list of prices of an account. The first rule that matches a request decides what it costs. A request that
-// no rule matches costs 1 of the meter requests.
+// Prices is the list of prices of an account. The first rule that matches a request decides the cost of the request. A request without such a
+// rule costs 1 of the meter requests.
 type Prices struct {
 	Rules     []PriceRule `json:"rules,omitempty"`
 	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the last change; the zero time if there was none
@@ -132,8 +132,8 @@ func (r *PriceRule) compile() (c compiledRule, _ *Error) {
 	switch {
 	case r.Endpoint == "" && r.Model == "":
 		return c, Invalid("endpoint", "A rule has an endpoint, a model, or both: * is every endpoint")
-	case strings.Contains(c.model, "*") || !isModel(r.Model) && r.Model != "":
-		return c, Invalid("model", fmt.Sprintf("A model is a name of 1 to %d bytes without control characters, and may end with *", maxModelLength))
+	case strings.Contains(c.model, "*") || strings.TrimSpace(r.Model) != r.Model || !isModel(r.Model) && r.Model != "":
+		return c, Invalid("model", fmt.Sprintf("A model is a name of 1 to %d bytes without control characters and without space at its ends, and may end with *", maxModelLength))
 	case len(r.Costs) == 0:
 		return c, Invalid("costs", `A rule has costs, such as {"requests": 10}`)
 	}

@@ -138,6 +138,7 @@ func TestPricesCheck(t *testing.T) {
 		{"star inside", rule("", "a*b", ok), "rules[1].model"},
 		{"two stars", rule("", "a**", ok), "rules[1].model"},
 		{"long model", rule("", strings.Repeat("m", 129), ok), "rules[1].model"},
+		{"space at the end", rule("", "a ", ok), "rules[1].model"},
 		{"control character", rule("", "a\nb", ok), "rules[1].model"},
 		{"no costs", rule("/x", "", nil), "rules[1].costs: A rule has costs"},
 		{"bad meter", rule("/x", "", costs("Tokens", "1")), "rules[1].costs: Costs must name meters"},

@@ -314,7 +314,7 @@ type HealthStore interface {
 // WatchedStore is a [Store] that other processes change, too.
 type WatchedStore interface {
 	Store
-	// Watch reports every change to accounts, users, plans, keys and owner's keys to w, until the
+	// Watch reports every change to accounts, users, plans, keys, prices and owner's keys to w, until the
 	// store is closed. It is called once.
 	Watch(w Watcher)
 }

@@ -288,31 +288,31 @@ func TestDocumentedCaller(t *testing.T) {
 	wantAnswer(t, resp, 200, "customer 1 plan p scopes * reports true tier []")
 }
 
-// With the configs of docs/recipes.md, a search counts 10 requests, a list 1, and all else what the document says. A failure
-// means that customers pay another price, because the operator has copied the config.
+// With the prices of docs/recipes.md, a search counts 10 requests, a list 1, and all else what the document says. A failure
+// means that customers pay another price, because the operator has copied the file.
 func TestDocumentedPrices(t *testing.T) {
 	t.Parallel()
-	for heading, prices := range map[string]map[string]int{
-		"## Prices by route": {"/v1/search?q=a": 10, "/v1/list": 1, "/v1/other": 2, "/x/v1/search": 2, "//v1/search": 2},
-		"With matchers, one gateway for each kind of route:": {"/v1/search/a": 10, "//v1/search": 10, "/V1/SEARCH": 10, "/v1/list": 1},
-	} {
-		s := startDocumented(t, section(t, "docs/recipes.md", heading)["caddyfile"])
-		left := 1000
-		for path, price := range prices {
-			resp := s.getDocumented(t, path)
-			left -= price
-			if got := resp.Header.Get("X-RateLimit-Remaining"); got != fmt.Sprint(left) {
-				t.Errorf("%s: %s: got %s requests left, want %d after the price %d", heading, path, got, left, price)
-			}
-			wantAnswer(t, resp, 200, "")
+	s := startDocumented(t, documentedGateway)
+	s.apply(t, section(t, "docs/recipes.md", "## Prices by route")["yaml"])
+	left := 1000
+	for path, price := range map[string]int{"/v1/search?q=a": 10, "/v1/search/a": 10, "//v1/search": 10, "/V1/x/../SEARCH": 10, "/v1/list": 1, "/v1/other": 2, "/x/v1/search": 2} {
+		resp := s.getDocumented(t, path)
+		left -= price
+		if got := resp.Header.Get("X-RateLimit-Remaining"); got != fmt.Sprint(left) {
+			t.Errorf("%s: got %s requests left, want %d after the price %d", path, got, left, price)
 		}
+		wantAnswer(t, resp, 200, "")
 	}
 }
 
-// With the config of docs/recipes.md, a limit of a meter that is named after a route limits this route alone.
+// documentedGateway is a gateway without options.
+const documentedGateway = "gateway.example.com {\n\tlimitkeeper\n\treverse_proxy 127.0.0.1:9000\n}\n"
+
+// With the file of docs/recipes.md, a limit of a meter that is named after a route limits this route alone.
 func TestDocumentedLimitOfRoute(t *testing.T) {
 	t.Parallel()
-	s := startDocumented(t, section(t, "docs/recipes.md", "## Limits by route")["caddyfile"])
+	s := startDocumented(t, documentedGateway)
+	s.apply(t, section(t, "docs/recipes.md", "## Limits by route")["yaml"])
 	s.apply(t, "account: default\nplans: [{name: p, limits: [{meter: reports, max: 1, period: year}]}]\n")
 	wantAnswer(t, s.getDocumented(t, "/v1/reports/1"), 200, "")
 	wantAnswer(t, s.getDocumented(t, "/v1/reports/2"), 429, `"reason":"quota"`)

@@ -143,7 +143,7 @@ func (s *site) everyPage() map[string]string {
 	user, key := s.samples()
 	of := "users/" + strconv.FormatInt(user.ID, 10)
 	return map[string]string{
-		"overview": "", "users": "users", "keys": "keys", "plans": "plans", "owner-keys": "owner-keys", "start": "start", "settings": "settings",
+		"overview": "", "users": "users", "keys": "keys", "plans": "plans", "prices": "prices", "edit-prices": "prices/edit", "owner-keys": "owner-keys", "start": "start", "settings": "settings",
 		"new-plan": "plans/new", "new-owner-key": "owner-keys/new",
 		"users-search": "users?q=customer%201&plan=" + user.PlanID, "users-none": "users?q=nobody", "users-last": "users?page=3",
 		"user": of, "edit-user": of + "/edit", "delete-user": of + "/delete", "new-user": "users/new",
@@ -157,6 +157,11 @@ func (s *site) samples() (*core.User, *core.Key) {
 	s.Helper()
 	ctx := context.Background()
 	u, err := s.svc.UpdateUser(ctx, s.acc.ID, 4, core.UserPatch{Metadata: core.Some(json.RawMessage(`{"customer": "A-17", "seats": 12}`))})
+	if err != nil {
+		s.Fatal(err)
+	}
+	_, err = s.svc.SetPrices(ctx, s.acc.ID, []core.PriceRule{{Endpoint: "POST,PUT /v1/search*", Costs: map[string]core.Price{"requests": "10"}},
+		{Endpoint: "/v1/chat/completions", Model: "gpt-4o-mini*", Costs: map[string]core.Price{"tokens": "input + output", "spend": "15*input + 8*cached + 60*output"}}})
 	if err != nil {
 		s.Fatal(err)
 	}

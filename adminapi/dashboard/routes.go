@@ -17,6 +17,7 @@ func newRoutes() routes {
 		"POST owner-keys/{id}/revoke": revokeOwnerKey,
 		"GET plans":                   plansPage,
 		"GET plans/{id}":              of(planKind.find)(planPage),
+		"GET prices":                  pricesPage,
 		"GET users":                   usersPage,
 		"GET users/{id}":              of(userKind.find)(userPage),
 		"GET keys":                    keysPage,
@@ -31,6 +32,7 @@ func newRoutes() routes {
 	userKind.addRoutes(rs)
 	keyKind.addRoutes(rs)
 	addForm(rs, "keys/{id}/regenerate", "keys/{id}/regenerate", keyRegeneration, regenerationPage)
+	addForm(rs, "prices/edit", "prices", prices, pricesForm)
 	addForm(rs, "owner-keys/new", "owner-keys", nothing, newOwnerKeyPage)
 	addForm(rs, "owner-keys/{id}/regenerate", "owner-keys/{id}/regenerate", ownerKeyRegeneration, regenerationPage)
 	return rs

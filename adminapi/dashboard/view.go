@@ -45,6 +45,7 @@ var functions = template.FuncMap{
 	"number":   humanize.Comma,
 	"limit":    limit,
 	"per":      per,
+	"costs":    costsOf,
 	"when":     when,
 	"day":      func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
 	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },

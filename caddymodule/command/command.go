@@ -9,7 +9,7 @@ func init() {
 		{Name: "account", Usage: "create|list|set|sign-in|key", Short: "Manages accounts and their owner's keys on a running server",
 			Long: accountHelp, CobraFunc: accountCommand},
 		{Name: "apply", Usage: "FILE [--account NAME] [--dry-run] [--prune] [--store <store>] [--json]",
-			Short: "Makes the plans, users and keys of an account equal to a file", Long: applyHelp, CobraFunc: applyCommand},
+			Short: "Makes the prices, plans, users and keys of an account equal to a file", Long: applyHelp, CobraFunc: applyCommand},
 		{Name: "backup", Usage: "FILE [--store <store>] [--rate <bytes>]", Short: "Writes everything to a file, while the server runs",
 			Long: backupHelp, CobraFunc: backupCommand},
 		{Name: "check", Usage: "--store <store>", Short: "Verifies every file of a stopped embedded store", Long: checkHelp, CobraFunc: checkCommand},

@@ -8,21 +8,19 @@ import (
 
 const wantRuleCosts = "Must be an object with a whole number or a formula for each meter, such as {\"requests\": 10, \"tokens\": \"input + 4*output\"}"
 
-// PriceRule returns the rule of prices that the object is. [core.PriceRule.Check] checks it.
-func (o *Object) PriceRule() (r core.PriceRule) {
-	r.Endpoint, r.Model, r.Costs = o.rulePart("endpoint"), o.rulePart("model"), o.ruleCosts()
-	o.End(nil)
-	return r
+// PriceRule returns the members of the object as a rule of prices. [core.PriceRule.Check] checks it.
+func (o *Object) PriceRule() core.PriceRule {
+	return core.PriceRule{Endpoint: o.rulePart("endpoint"), Model: o.rulePart("model"), Costs: o.ruleCosts()}
 }
 
 // rulePart returns what a rule selects requests by, "" if it is missing or null.
 func (o *Object) rulePart(name string) string {
 	v, ok := o.Member(name, core.TypeText, true)
-	if part, _ := v.(string); part != "" || !ok || v == nil {
-		return part
+	part, _ := v.(string)
+	if part == "" && ok && v != nil {
+		o.Wrong(name, "Must not be empty")
 	}
-	o.Wrong(name, "Must not be empty")
-	return ""
+	return part
 }
 
 func (o *Object) ruleCosts() map[string]core.Price {

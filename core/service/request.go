@@ -40,7 +40,7 @@ type Request struct {
 	Model string          // for the price; "" if it is unknown
 	Usage core.Quantities // for the price; nil while it is unknown
 
-	// IgnoreUnknownMeters says that a meter which no plan and no price of the account names costs nothing. Otherwise it is an error.
+	// IgnoreUnknownMeters says that a meter which no limit and no price of the account names costs nothing. Otherwise it is an error.
 	IgnoreUnknownMeters bool
 
 	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key

@@ -52,10 +52,10 @@ type Decision struct {
 	// Features are the features of the plan in force, nil unless the plan was read. They are shared: do not change them.
 	Features []string
 
-	// Cost is what the request costs of requests, by itself or by its price. It is 0 unless the quota was read.
+	// Cost is the cost of the request on the meter requests. It is 0 while HasUsage is false.
 	Cost int64
 
-	// UnknownMeter is a meter of the request that no plan and no price of the account names, "" for none.
+	// UnknownMeter is a meter of the request that no limit and no price of the account names, "" for none.
 	UnknownMeter string
 
 	restriction *core.Error // with the outcome Restricted
