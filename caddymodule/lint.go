@@ -3,7 +3,7 @@ package caddymodule
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -27,11 +27,35 @@ type rawRoute struct {
 
 type rawHandler struct {
 	Handler        string          `json:"handler"`
-	Account        string          `json:"account"`      // of a gateway
-	Destinations   []string        `json:"destinations"` // of a map: the placeholders that it sets
 	Routes         []rawRoute      `json:"routes"`
 	Errors         json.RawMessage `json:"errors"` // of a subroute
 	HandleResponse json.RawMessage `json:"handle_response"`
+	Destinations   []string        `json:"destinations"` // of a map: the placeholders that it sets
+
+	// Of a gateway.
+	Account string      `json:"account"`
+	Keys    []KeySource `json:"keys"`
+	KeepKey bool        `json:"keep_key"`
+}
+
+// hides reports whether no request can pass a gateway behind this one and be counted once: the gateway behind gets no key, or the same key again.
+func (h *rawHandler) hides(behind *rawHandler) bool {
+	if cmp.Or(h.Account, DefaultAccount) != cmp.Or(behind.Account, DefaultAccount) {
+		return false
+	}
+	places := h.places()
+	return h.KeepKey || !slices.ContainsFunc(behind.places(), func(s KeySource) bool { return !slices.Contains(places, s) })
+}
+
+// places returns where a gateway looks for keys.
+func (h *rawHandler) places() (list []KeySource) {
+	for _, s := range h.Keys {
+		list = append(list, s.normal())
+	}
+	if list == nil {
+		return defaultKeySources()
+	}
+	return list
 }
 
 // answers reports whether a handler answers each request. A reverse_proxy with handle_response, such as forward_auth, may pass it on.
@@ -93,7 +117,7 @@ func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
 				handler := rawHandler{Handler: h.(caddy.Module).CaddyModule().ID.Name()}
 				switch h := h.(type) {
 				case *Gateway:
-					handler.Account = h.Account
+					handler.Account, handler.Keys, handler.KeepKey = h.Account, h.Keys, h.KeepKey
 				case *maphandler.Handler:
 					handler.Destinations = h.Destinations
 				case *caddyhttp.Subroute:
@@ -127,11 +151,11 @@ func (a *App) checkRoutes(ctx caddy.Context) *linter {
 
 // reached describes the requests that reach a handler.
 type reached struct {
-	all      bool   // every such request has passed a gateway
-	some     bool   // the requests of some paths have passed a gateway
-	account  string // of that gateway
-	answered bool   // an earlier handler answers every such request
-	notAPI   bool   // no such request has a path of the REST API or the dashboard
+	all      bool       // every such request has passed a gateway
+	some     bool       // the requests of some paths have passed a gateway
+	gateway  rawHandler // that these requests have passed
+	answered bool       // an earlier handler answers every such request
+	notAPI   bool       // no such request has a path of the REST API or the dashboard
 }
 
 // linter warns of the routes of a server.
@@ -160,11 +184,10 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 		inside.some = before && len(r.Match) == 0 // it is unknown whether the paths of a matcher have passed the gateway
 		inside.notAPI = passed.notAPI || r.missesAPI()
 		for _, h := range r.Handle {
-			account := cmp.Or(h.Account, DefaultAccount)
 			switch {
-			case h.Handler == appName && (inside.all || inside.some) && inside.account == account:
-				l.err = fmt.Errorf("limitkeeper stands twice in the way of a request with a key of the account %q: the first one removes the key, and the second one "+
-					"finds none, or with keep_key counts the request again. Remove one, or put each into a handle block of its own", account)
+			case h.Handler == appName && (inside.all || inside.some) && inside.gateway.hides(&h):
+				l.err = errors.New("limitkeeper stands twice in the way of a request: the first one removes the key, and the second one finds none, " +
+					"or with keep_key counts the request again. Remove one, or put each into a handle block of its own")
 			case h.Handler == appName && (inside.all || inside.some):
 				l.log.Warn("limitkeeper runs twice for one request: the second one gets no key, or with keep_key counts the request again")
 			case h.Handler == apiDirective && inside.all:
@@ -182,17 +205,17 @@ func (l *linter) walk(routes []rawRoute, passed reached) reached {
 			l.mapped = append(l.mapped, h.Destinations...)
 			inside = l.walk(h.Routes, inside)
 			if h.Handler == appName {
-				inside.all, inside.account = true, account
+				inside.all, inside.gateway = true, h
 			}
 			inside.answered = inside.answered || h.answers()
 			inside.notAPI = inside.notAPI && h.Handler != "rewrite"
 		}
 		switch {
 		case r.takesAll():
-			passed.all, passed.account, passed.some, passed.answered = inside.all, inside.account, inside.some, inside.answered
+			passed.all, passed.gateway, passed.some, passed.answered = inside.all, inside.gateway, inside.some, inside.answered
 		case r.takesPaths():
 			if (inside.all || inside.some) && !inside.answered {
-				passed.some, passed.account = true, inside.account
+				passed.some, passed.gateway = true, inside.gateway
 			}
 		}
 		passed.notAPI = passed.notAPI && inside.notAPI

@@ -74,6 +74,8 @@ func TestTwoGateways(t *testing.T) {
 		"limitkeeper /v1/*\nlimitkeeper /v2/*":                                                   false,
 		"route /v1/* {\nlimitkeeper\nrespond ok\n}\nroute {\nlimitkeeper\nrespond ok\n}":         false,
 		"route {\nlimitkeeper\nlimitkeeper {\naccount b\nkey header X-Partner\n}\nrespond ok\n}": false,
+		"route {\nlimitkeeper\nlimitkeeper {\nkey header x-api-key\n}\nrespond ok\n}":            true,
+		"route {\nlimitkeeper\nlimitkeeper {\nkey header X-Partner\n}\nrespond ok\n}":            false,
 	} {
 		s := newServer(t)
 		err := s.Load(s.Config("store memory", site))

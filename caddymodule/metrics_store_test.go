@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
@@ -57,6 +59,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 		listed = append(listed, m[1])
 	}
 	s := newServer(t)
+	for _, faulty := range []*prometheus.CounterVec{metrics.unknownMeters, metrics.unknownPlaceholders} {
+		faulty.WithLabelValues("default", "tokens") // such a metric is missing until the first fault
+	}
 	scraped := map[string]string{}
 	for _, store := range []string{"redis " + redistest.Start(t).Addr(), "badger %dir/data"} {
 		s.Start("store "+store, caddytest.Both("respond ok"))

@@ -128,7 +128,7 @@ func TestRedactOrRefuse(t *testing.T) {
 				other := "http://localhost:" + freeport.Take(t)
 				to := strings.NewReplacer("http://%s", other, "%dir", s.Dir).Replace(tt.to)
 				if !tt.refused {
-					s.Must(s.Load(strings.Replace(s.Config("store memory", "limitkeeper\n"+site), tt.from, to, 1)))
+					s.Must(s.Load(strings.Replace(s.Config("store memory", "handle /a {\nlimitkeeper\n}\nhandle {\n"+site+"\n}"), tt.from, to, 1)))
 					return
 				}
 				err := s.Load(strings.Replace(s.rejected("store memory", site), tt.from, to, 1))
