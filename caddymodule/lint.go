@@ -49,11 +49,12 @@ func (h *rawHandler) hides(behind *rawHandler) bool {
 
 // places returns where a gateway looks for keys.
 func (h *rawHandler) places() (list []KeySource) {
-	for _, s := range h.Keys {
-		list = append(list, s.normal())
+	given := h.Keys
+	if len(given) == 0 {
+		given = defaultKeySources()
 	}
-	if list == nil {
-		return defaultKeySources()
+	for _, s := range given {
+		list = append(list, s.normal())
 	}
 	return list
 }
