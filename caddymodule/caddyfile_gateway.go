@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -38,6 +39,7 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			"account":        text(&g.Account),
 			"key":            args(g.unmarshalKey),
 			"keep_key":       flag(&g.KeepKey),
+			"identify":       args(g.unmarshalIdentify),
 			"cost":           args(g.unmarshalCost),
 			"request_id":     args(g.unmarshalRequestID),
 			"require":        args(g.unmarshalRequire),
@@ -57,6 +59,19 @@ func (g *Gateway) unmarshalKey(_ string, args []string) error {
 		return fmt.Errorf("key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got %d words", len(args))
 	}
 	g.Keys = append(g.Keys, KeySource{In: args[0], Name: strings.Join(args[1:], "")})
+	return nil
+}
+
+// unmarshalIdentify parses "identify <placeholder>" and "identify <placeholder> plan <name>".
+func (g *Gateway) unmarshalIdentify(_ string, args []string) error {
+	switch {
+	case len(args) == 1:
+	case len(args) == 3 && args[1] == "plan" && args[2] != "":
+		g.IdentifyPlan = args[2]
+	default:
+		return errors.New("identify: want a placeholder, and plan with its name if unknown users are made: identify {http.auth.user.id} plan Basic")
+	}
+	g.Identify = args[0]
 	return nil
 }
 

@@ -16,16 +16,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// evaluate decides on a request with the key value secret, and counts it if it is allowed. It sets
+// evaluate decides on a request of the caller of q, and counts it if it is allowed. It sets
 // the outcome, the decision and the error of v.
-func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) {
+func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[string]any, q service.Request, v *requestState) {
 	ctx, span := startSpan(r.Context())
 	if span != nil {
 		defer func() { endSpan(span, v) }()
 	}
-	if v.err = g.decide(ctx, r, repl, vars, secret, v); v.err == nil {
+	if v.err = g.decide(ctx, r, repl, vars, q, v); v.err == nil {
 		v.outcome = string(v.decision.Outcome)
-		v.ownerKey = v.decision.Outcome == service.Malformed && secrets.WellFormedOwnerSecret(secret)
+		v.ownerKey = v.decision.Outcome == service.Malformed && secrets.WellFormedOwnerSecret(q.Secret)
 		return
 	}
 	metrics.failed(v.err)
@@ -69,14 +69,17 @@ func (g *Gateway) logRefusal(v *requestState) {
 	if d.Plan != nil {
 		fields = append(fields, zap.String("plan", secrets.MaskSecrets(d.Plan.Name)), zap.Int64("limit", d.Limit.Max), zap.Int64("used", d.Usage.Used))
 	}
+	if d.User != nil {
+		fields = append(fields, zap.Int64("user_id", d.User.ID))
+	}
 	if d.Key != nil {
-		fields = append(fields, zap.Int64("user_id", d.Key.UserID), zap.String("key_id", d.Key.ID))
+		fields = append(fields, zap.String("key_id", d.Key.ID))
 	}
 	c.Write(fields...)
 }
 
-func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
-	q, invalid := g.coreRequest(r, repl, vars, secret)
+func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, q service.Request, v *requestState) error {
+	q, invalid := g.coreRequest(r, repl, vars, q)
 	svc, err := g.app.await(ctx)
 	if err != nil {
 		return err
@@ -99,11 +102,11 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	return nil
 }
 
-// coreRequest returns the request to decide on. If the cost or the request id is invalid it
+// coreRequest returns the request of a caller to decide on. If the cost or the request id is invalid it
 // returns the error, and a request without any cost, so that decide can report a bad key first.
-func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (service.Request, error) {
-	q := service.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method, Path: r.URL.EscapedPath(),
-		Scopes: g.RequireScopes, Features: g.RequireFeatures, IgnoreUnknownMeters: true}
+func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, q service.Request) (service.Request, error) {
+	q.Endpoint, q.Method, q.Path = endpoint(r), r.Method, r.URL.EscapedPath()
+	q.Scopes, q.Features, q.IgnoreUnknownMeters = g.RequireScopes, g.RequireFeatures, true
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	cost, byPrice := int64(0), true
 	var costs []core.MeterCost

@@ -64,6 +64,15 @@ type Gateway struct {
 	// `X-API-Key`, then `Authorization: Bearer`.
 	Keys []KeySource `json:"keys,omitempty"`
 
+	// Instead of a key: placeholders that yield the `external_id` of a user, such as `{http.auth.user.id}` behind an authentication
+	// handler. The counter of the user decides. A request with an empty value is refused with 401. Do not use a placeholder that the client controls.
+	// Default: none.
+	Identify string `json:"identify,omitempty"`
+
+	// The name of the plan with which the first request of an unknown `external_id` makes its user, within the cap of users of the account. Default: an
+	// unknown user is refused with 401.
+	IdentifyPlan string `json:"identify_plan,omitempty"`
+
 	// Forward the key and all its copies. Cookies of the dashboard are still removed. By
 	// default the gateway removes the used key from header fields, cookies and the query:
 	// a header line, cookie or parameter whose whole value is the key is dropped, and a copy
@@ -157,7 +166,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if g.Account, err = caddy.NewReplacer().ReplaceOrErr(g.Account, true, true); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
-	if len(g.Keys) == 0 {
+	if len(g.Keys) == 0 && g.Identify == "" {
 		g.Keys = defaultKeySources()
 	}
 	if err := g.check(); err != nil {
@@ -182,6 +191,14 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 
 // check returns an error for an invalid option, and parses the costs.
 func (g *Gateway) check() error {
+	switch {
+	case g.Identify != "" && !hasPlaceholders(g.Identify):
+		return fmt.Errorf("identify: want a placeholder such as {http.auth.user.id}, got %q", g.Identify)
+	case g.Identify != "" && (len(g.Keys) > 0 || g.KeepKey):
+		return errors.New("identify: it stands in place of a key: remove key and keep_key")
+	case g.Identify == "" && g.IdentifyPlan != "":
+		return errors.New("identify_plan: identify is missing")
+	}
 	seen := map[KeySource]bool{}
 	for _, s := range g.Keys {
 		if err := s.check(); err != nil {
@@ -235,10 +252,12 @@ type requestState struct {
 	decision service.Decision // zero if there is no decision
 	err      error            // why there is no decision
 	ownerKey bool             // the client sent an owner's key
-	at       time.Time        // when the decision was made
-	writer   headerWriter     // of the next handler
-	vary     string           // the value of Vary, "" for none
-	headers  adminapi.RateLimitHeaders
+
+	identifies bool         // the gateway has the option identify
+	at         time.Time    // when the decision was made
+	writer     headerWriter // of the next handler
+	vary       string       // the value of Vary, "" for none
+	headers    adminapi.RateLimitHeaders
 }
 
 // errOpaque refuses a target such as x:http://host/v1/admin: matchers of Caddy see no path, and an upstream sees /v1/admin.
@@ -255,11 +274,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return g.refuse(w, r, &requestState{outcome: outcomeError, err: errOpaque})
 	}
 	g.app.warnOfSpoofing(r)
-	secret := findKey(r, g.Keys)
-	v := &requestState{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers}
+	secret, external := findKey(r, g.Keys), ""
+	if g.Identify != "" {
+		external = strings.TrimSpace(repl.ReplaceAll(g.Identify, ""))
+	}
+	v := &requestState{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers, identifies: g.Identify != ""}
 	start := v.at
-	if secret != "" {
-		g.evaluate(r, repl, vars, secret, v)
+	if secret != "" || external != "" {
+		g.evaluate(r, repl, vars, service.Request{Secret: secret, External: external, PlanName: g.IdentifyPlan}, v)
 	}
 	metrics.gateway(v, time.Since(start))
 	setPlaceholders(repl, vars, v)

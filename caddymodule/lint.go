@@ -36,11 +36,13 @@ type rawHandler struct {
 	Account string      `json:"account"`
 	Keys    []KeySource `json:"keys"`
 	KeepKey bool        `json:"keep_key"`
+
+	Identify string `json:"identify"`
 }
 
 // hides reports whether no request can pass a gateway behind this one and be counted once: the gateway behind gets no key, or the same key again.
 func (h *rawHandler) hides(behind *rawHandler) bool {
-	if cmp.Or(h.Account, DefaultAccount) != cmp.Or(behind.Account, DefaultAccount) {
+	if cmp.Or(h.Account, DefaultAccount) != cmp.Or(behind.Account, DefaultAccount) || h.Identify+behind.Identify != "" {
 		return false
 	}
 	places := h.places()
@@ -118,7 +120,7 @@ func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
 				handler := rawHandler{Handler: h.(caddy.Module).CaddyModule().ID.Name()}
 				switch h := h.(type) {
 				case *Gateway:
-					handler.Account, handler.Keys, handler.KeepKey = h.Account, h.Keys, h.KeepKey
+					handler.Account, handler.Keys, handler.KeepKey, handler.Identify = h.Account, h.Keys, h.KeepKey, h.Identify
 				case *maphandler.Handler:
 					handler.Destinations = h.Destinations
 				case *caddyhttp.Subroute:

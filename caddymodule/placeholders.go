@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -36,7 +35,7 @@ func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *requestState)
 			return vars[stateVar].(*requestState).placeholder(name)
 		})
 	}
-	if v.decision.Key != nil {
+	if v.decision.Key != nil { // else the authentication handler has set it
 		repl.Set(userPlaceholder, strconv.FormatInt(v.decision.Key.UserID, 10))
 	}
 }
@@ -84,7 +83,14 @@ func (v *requestState) placeholder(name string) (any, bool) {
 		return textIf(slices.Contains(d.Features, feature), func() string { return "true" })
 	}
 	if member, ok := strings.CutPrefix(name, "metadata."); ok { // of the key, else of the user
-		return textIf(d.Key != nil, func() string { return cmp.Or(scalar(d.Key.Metadata, member), scalar(d.User.Metadata, member)) })
+		return textIf(d.User != nil, func() string {
+			if d.Key != nil {
+				if value := scalar(d.Key.Metadata, member); value != "" {
+					return value
+				}
+			}
+			return scalar(d.User.Metadata, member)
+		})
 	}
 	return nil, false
 }

@@ -19,6 +19,8 @@ import (
 // Refusals without a decision.
 var (
 	errMissing  = &core.Error{Code: core.CodeUnauthorized, Message: "API key is required"}
+	errNobody   = &core.Error{Code: core.CodeUnauthorized, Message: "The caller is not authenticated"}
+	errNoUser   = &core.Error{Code: core.CodeUnauthorized, Message: "The caller is unknown"}
 	errInternal = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
 )
 
@@ -26,6 +28,9 @@ var (
 func (v *requestState) refusal() (int, *core.Error) {
 	switch v.outcome {
 	case outcomeMissing:
+		if v.identifies {
+			return http.StatusUnauthorized, errNobody
+		}
 		return http.StatusUnauthorized, errMissing
 	case outcomeEarly:
 		return http.StatusTooEarly, adminapi.ErrEarly
@@ -40,6 +45,9 @@ func (v *requestState) refusal() (int, *core.Error) {
 		return http.StatusForbidden, v.decision.Refusal()
 	case string(service.Denied), string(service.OverRate):
 		return http.StatusTooManyRequests, v.decision.Refusal()
+	}
+	if v.identifies {
+		return http.StatusUnauthorized, errNoUser
 	}
 	if v.ownerKey {
 		e := *v.decision.Refusal()

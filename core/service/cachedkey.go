@@ -18,6 +18,14 @@ type cachedKey struct {
 	core.Key
 }
 
+// restrictions returns the restrictions of a key, nil for none and for a nil key.
+func (k *cachedKey) restrictions() *core.Restrictions {
+	if k == nil {
+		return nil
+	}
+	return k.Restrictions
+}
+
 // cachedUser is a user in memory with a reference to its plan. Keys reach the shared plan through
 // their user, so that no key sees the user with a former plan.
 type cachedUser struct {
@@ -107,7 +115,7 @@ func newCachedUser(u *core.User, err error) (*cachedUser, error) {
 		return nil, err
 	}
 	h := &cachedUser{User: *u}
-	h.Email, h.ExternalID = nil, ""
+	h.Email = nil
 	h.AccountID, h.PlanID = core.Intern(h.AccountID), core.Intern(h.PlanID)
 	return h, nil
 }

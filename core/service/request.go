@@ -14,12 +14,18 @@ import (
 
 // Request is a request of a user, before the decision.
 type Request struct {
-	Secret   string // the value of the key
+	Secret   string // the value of the key; "" for a request that External identifies
 	Endpoint string // the path, for the history
 	Method   string // the HTTP method, for the history
 	IP       string // the address of the user, for the history; "" if unknown
 	CallerIP string // for the history if the address of the user is unknown; "" if unknown
 	Path     string // the path as the upstream gets it, with its escapes, for the restrictions of the key; "": Endpoint
+
+	// External is the external id of the user, whom another program has authenticated, in place of a key. The counter of the user decides.
+	External string
+
+	// PlanName is the plan of a user that the first request with its external id makes. With "" such a request is unknown.
+	PlanName string
 
 	// Scopes and Features are what the request needs of its key and of its plan. Check bounds them.
 	Scopes, Features []string
@@ -142,8 +148,11 @@ func (r *Request) mask(s string) string {
 	return secrets.ReplaceSecret(s, r.Secret, "***")
 }
 
-// restriction returns why a key or its plan does not allow the request, nil if both do.
-func (r *Request) restriction(k *core.Key, pl *core.Plan) *core.Error {
+// restriction returns why a key or its plan does not allow the request, nil if both do. A user without a key has a nil key.
+func (r *Request) restriction(k *cachedKey, pl *core.Plan) *core.Error {
+	if k.restrictions() == nil && r.Features == nil {
+		return nil
+	}
 	need := core.Need{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), IP: r.IP, Scopes: r.Scopes, Features: r.Features}
-	return k.Restrictions.Refusal(&need, pl.Features)
+	return k.restrictions().Refusal(&need, pl.Features)
 }

@@ -84,6 +84,7 @@ type Service struct {
 	ownerKeys *cache[secrets.Digest, core.OwnerKey]
 	keys      *cache[secrets.Digest, cachedKey]
 	users     *cache[userRef, cachedUser]
+	externals *cache[externalRef, int64] // the numbers of users, by external id
 	plans     *cache[planRef, cachedPlan]
 	meters    *cache[string, metersOf] // by account
 	prices    *cache[string, core.PriceList]
@@ -133,6 +134,7 @@ func (s *Service) newCaches(store core.Store) {
 		func(ctx context.Context, r planRef) (*cachedPlan, error) {
 			return newCachedPlan(store.Plan(ctx, r.account, r.id))
 		})
+	s.externals = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrUserNotFound, s.loadExternal)
 	s.accounts = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrAccountNotFound, s.Account)
 	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrPlanNotFound, s.loadMeters)
 	s.prices = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrAccountNotFound, s.loadPrices)
@@ -151,6 +153,7 @@ func (s *Service) Tune(t Tunables) {
 	s.tunables.Store(&t)
 	s.keys.resize(t.KeyCache)
 	s.users.resize(t.KeyCache)
+	s.externals.resize(t.KeyCache)
 	s.plans.resize(t.KeyCache)
 	s.throttle.SetLimit(t.ThrottleLimit, t.ThrottleWindow)
 	s.accountThrottle.SetLimit(accountThrottleFactor*t.ThrottleLimit, t.ThrottleWindow)

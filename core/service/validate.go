@@ -34,8 +34,8 @@ type Decision struct {
 	At      time.Time // the time of the decision, by the clock of the service
 
 	// Key and User are nil if the key was malformed or unknown. Plan is nil unless the quota was
-	// read. They are shared: do not change them. They lack email, external id
-	// and description, and the restrictions of the key are compiled.
+	// read. They are shared: do not change them. They lack email
+	// and description, and the restrictions of the key are compiled. Key is nil for a user that its external id identifies.
 	Key  *core.Key
 	User *core.User
 	Plan *core.Plan
@@ -141,7 +141,14 @@ const maxStaleReads = 30
 
 // decide makes one attempt at a decision.
 func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) error {
-	k, u, err := s.identify(ctx, d, r.Secret)
+	var k *cachedKey
+	var u *cachedUser
+	var err error
+	if r.External != "" {
+		u, err = s.identifyUser(ctx, d, r)
+	} else {
+		k, u, err = s.identify(ctx, d, r.Secret)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -159,7 +166,7 @@ func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) er
 // record, so errors of the store are ignored.
 func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, reason core.Reason) {
 	c := s.newConsumption(d, k, r)
-	c.Shared, c.Refused = k.PlanID == "", reason
+	c.Shared, c.Refused = k == nil || k.PlanID == "", reason
 	_, _ = s.store.Consume(context.Background(), c)
 }
 
@@ -168,10 +175,14 @@ func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, re
 func (s *Service) newConsumption(d *pendingDecision, k *cachedKey, r *Request) *core.Consumption {
 	c := &d.consumption
 	*c = core.Consumption{}
-	c.Account, c.KeyID, c.KeySeq, c.UserID = d.Account, k.ID, k.Seq, k.UserID
+	c.Account, c.UserID = d.Account, d.User.ID
+	if k != nil {
+		c.KeyID, c.KeySeq = k.ID, k.Seq
+	}
 	if c.Cost, c.Retention = r.Cost, s.retention(); r.CostByPrice {
 		c.Cost = 1
 	}
+	c.Entry.KeyID, c.Entry.UserID = c.KeyID, c.UserID
 	d.fill(&c.Entry, r)
 	c.Entry.Cost = c.Cost
 	return c
@@ -179,7 +190,7 @@ func (s *Service) newConsumption(d *pendingDecision, k *cachedKey, r *Request) *
 
 // fill sets the members of the history entry of a request: bounded, and without any text that looks like a secret.
 func (d *pendingDecision) fill(e *core.Entry, r *Request) {
-	e.At, e.KeyID, e.UserID = d.At.UTC().Truncate(historyGranularity), d.Key.ID, d.Key.UserID
+	e.At = d.At.UTC().Truncate(historyGranularity)
 	e.Endpoint = secrets.Sanitize(r.mask(r.Endpoint), core.MaxEntryEndpoint)
 	e.Method = secrets.Sanitize(r.mask(r.Method), core.MaxEntryMethod)
 	e.IP = secrets.Sanitize(r.mask(cmp.Or(r.IP, r.CallerIP)), core.MaxEntryAddress)
@@ -254,15 +265,13 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		return err
 	}
 	d.Features = pl.Features
-	if k.Restrictions != nil || r.Features != nil {
-		if d.restriction = r.restriction(&k.Key, &pl.Plan); d.restriction != nil {
-			d.Outcome = Restricted
-			s.recordRefusal(d, k, r, core.ReasonRestricted)
-			return nil
-		}
+	if d.restriction = r.restriction(k, &pl.Plan); d.restriction != nil {
+		d.Outcome = Restricted
+		s.recordRefusal(d, k, r, core.ReasonRestricted)
+		return nil
 	}
 	c := s.newConsumption(d, k, r)
-	c.Shared, c.Terms, c.Own = shared, pl.Terms(), k.Restrictions.Own()
+	c.Shared, c.Terms, c.Own = shared, pl.Terms(), k.restrictions().Own()
 	if d.special { // most users are not read at all: a likely cache miss
 		c.Anchors = u.Anchors
 		c.Override(u.Overrides, d.At)
@@ -289,7 +298,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 
 // planInForce returns the plan that limits the key, and whether it is the plan of the user.
 func (s *Service) planInForce(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser) (*cachedPlan, bool, error) {
-	if k.PlanID != "" {
+	if k != nil && k.PlanID != "" {
 		pl, err := k.plan.getOrFind(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
 		return pl, false, err
 	}
@@ -300,9 +309,11 @@ func (s *Service) planInForce(ctx context.Context, d *pendingDecision, k *cached
 // staleRead removes the key and the user from the cache, and returns errStaleRead: a resource that
 // they refer to is missing.
 func (s *Service) staleRead(d *pendingDecision, err error) error {
-	s.keys.forget(d.Key.Digests()...)
-	s.users.forget(userRef{d.Account, d.Key.UserID})
-	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errStaleRead, err)
+	if d.Key != nil {
+		s.keys.forget(d.Key.Digests()...)
+	}
+	s.users.forget(userRef{d.Account, d.User.ID})
+	return fmt.Errorf("user %d: %w: %v", d.User.ID, errStaleRead, err)
 }
 
 // setResult sets the result of the store under a plan, or under the terms of the first decision.

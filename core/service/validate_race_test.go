@@ -212,8 +212,8 @@ func TestDecisionHoldsNoMore(t *testing.T) {
 	if err != nil || !d.Allowed() {
 		t.Fatalf("Validate = %v, %v", d.Outcome, errors.Unwrap(err))
 	}
-	if d.User.Email != nil || d.User.ExternalID != "" || d.Plan.Description != nil {
-		t.Errorf("key %+v, user %+v, plan %+v: want no email, external id or description", d.Key, d.User, d.Plan)
+	if d.User.Email != nil || d.Plan.Description != nil {
+		t.Errorf("key %+v, user %+v, plan %+v: want no email or description", d.Key, d.User, d.Plan)
 	}
 	if d.Key.ID != id || d.Key.Name != k.Name || d.Key.Hint != k.Hint || d.User.Name != "ann" || d.Plan.Name != "basic" || d.Plan.ID != k.PlanID {
 		t.Errorf("key %+v, user %+v, plan %+v: want the names as they were given", d.Key, d.User, d.Plan)

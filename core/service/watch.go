@@ -66,6 +66,7 @@ func (w invalidator) ChangesMissed() { w.s.ForgetAll() }
 // ForgetAll empties the caches of resources. Call it after changes that were made with the [core.Store] itself.
 func (s *Service) ForgetAll() {
 	s.users.forgetAll()
+	s.externals.forgetAll()
 	s.plans.forgetAll()
 	s.meters.forgetAll()
 	s.prices.forgetAll()
