@@ -169,7 +169,7 @@ func appendRests(b []byte, limits []core.LimitUsage, d *service.Decision, now ti
 }
 
 // appendQuota appends the i-th member of a list, with one parameter. Its name is the period of a limit of requests, and
-// the meter and the period of other limits, such as "tokens-month". The name of a limit of the key begins with "key-".
+// the meter and the period of other limits, such as "tokens-month". The name of a limit of the key begins with "key:".
 func appendQuota(b []byte, i int, u *core.LimitUsage, name string, n int64) []byte {
 	return appendParameter(append(appendPolicy(beginName(b, i, u.Of), u.Limit), '"'), name, n)
 }
@@ -197,10 +197,10 @@ func appendPolicy(b []byte, l core.Limit) []byte {
 	return append(b, l.Period.String()...)
 }
 
-// appendOrigin appends the beginning of the name of a limit or rate: "key-" if it is of the key, which may have the same limits as the plan.
+// appendOrigin appends the beginning of the name of a limit or rate: "key:" if it is of the key, which may have the same limits as the plan.
 func appendOrigin(b []byte, of core.Origin) []byte {
 	if of == core.OfKey {
-		b = append(b, "key-"...)
+		b = append(b, "key:"...)
 	}
 	return b
 }

@@ -62,6 +62,11 @@ func readAdjustment(m *members) service.AdjustmentCall {
 			m.Wrong("period", "Must be one of "+core.PeriodNames(core.Periods()))
 		}
 	}
+	if of := m.Text("of"); of != nil {
+		if a.Own = core.Origin(*of) == core.OfKey; !a.Own && core.Origin(*of) != core.OfPlan {
+			m.Wrong("of", "Must be key for the counter of the key itself, or plan for the counter that decides under the plan")
+		}
+	}
 	a.RequestID = m.requestID()
 	return a
 }

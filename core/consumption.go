@@ -98,6 +98,7 @@ type Consumption struct {
 	Anchors Anchors     // of the user
 	Cost    int64       // requests, 0…MaxCost
 	Costs   []MeterCost // of the other meters, sorted by name; each is 1…MaxMeterCost
+	Free    bool        // the request counts although it costs nothing: by its price, or because the cost is not known yet
 	Later   []string    // meters that are charged afterwards: each limit of such a meter must have something left
 	Entry   Entry       // for the history; its At is the time of the request
 
@@ -117,8 +118,8 @@ type Consumption struct {
 	Adjustment *Adjustment
 }
 
-// Counts reports whether the request costs something.
-func (c *Consumption) Counts() bool { return c.Cost > 0 || len(c.Costs) > 0 }
+// Counts reports whether the request is counted. Any other request is a look: it costs nothing, and checks every limit.
+func (c *Consumption) Counts() bool { return c.Cost > 0 || len(c.Costs) > 0 || c.Free }
 
 // costOf returns the cost of the request on a meter.
 func (c *Consumption) costOf(meter string) int64 {

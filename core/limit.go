@@ -121,7 +121,7 @@ func (l Limit) allows(used int64, c *Consumption) bool {
 // The bounds of limits.
 const (
 	MaxLimits = 16 // of a plan, besides the primary limit; of a key
-	MaxMeters = 16 // of an account, besides requests
+	MaxMeters = 16 // that the plans and prices of an account name, besides requests
 
 	// MaxMetersEver bounds the meters of a counter. A counter also keeps meters that no plan names any more. A page of badgerstore
 	// has 64 counters and takes at most 1 MiB. A meter takes up to 96 bytes.

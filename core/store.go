@@ -106,8 +106,8 @@ type Store interface {
 	// whether the request is allowed. Consume is linearizable for each counter: the sum of the allowed costs in a window
 	// never exceeds a limit, and a request is denied only for one of the [Reasons].
 	//
-	// An allowed request with a cost counts on the counter of the key and, if the counter of the
-	// user decides, on both. A request of cost 0 writes nothing. A denied request counts nowhere and need
+	// An allowed request that is not a look, see [Consumption.Counts], counts on the counter of the key and, if the counter of the
+	// user decides, on both. A look writes nothing. A denied request counts nowhere and need
 	// not be durable when Consume returns. If [Counter.Deny] of the counter of the key returns
 	// true, an entry marked Denied is appended soon afterwards. The number of denials recorded on
 	// a day survives the death of the process.

@@ -36,11 +36,12 @@ func (s *Service) checkAdjustment(ctx context.Context, account string, a *core.A
 // AdjustmentCall is an adjustment with its request id, and the address of the caller.
 type AdjustmentCall struct {
 	core.Adjustment
+	Own       bool   // of a key: adjust its own counter, for the limits of the key alone, even if the counter of its user decides
 	RequestID string // two adjustments of one key or user with the same id are made once, within RequestIDRetention; "" for none
 	IP        string // of the caller, for the history
 }
 
-// AdjustKey adjusts the counter that decides for a key: see [KeyUsage]. It returns the usage afterwards, and whether the
+// AdjustKey adjusts the counter that decides for a key, see [KeyUsage], or the counter of the key itself. It returns the usage afterwards, and whether the
 // adjustment was made before with the same request id.
 func (s *Service) AdjustKey(ctx context.Context, account, id string, a AdjustmentCall) (u *KeyUsage, repeated bool, err error) {
 	repeated, err = s.adjust(ctx, account, &a, func() (c core.Consumption, err error) {
@@ -48,7 +49,7 @@ func (s *Service) AdjustKey(ctx context.Context, account, id string, a Adjustmen
 		if err != nil {
 			return c, err
 		}
-		return core.Consumption{KeyID: id, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == ""}, nil
+		return core.Consumption{KeyID: id, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "" && !a.Own}, nil
 	})
 	if err == nil {
 		u, err = s.KeyUsage(ctx, account, id)

@@ -76,24 +76,38 @@ func (s *Service) Meters(ctx context.Context, account string) ([]string, error) 
 	return append([]string{core.MeterRequests}, slices.Sorted(maps.Keys(*meters))...), nil
 }
 
-// checkMeters returns an error when the transaction sets limits or prices, and its account would have more than MaxMeters meters, or
-// would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters, or a key or user names one for the
-// first time.
+// checkMeters returns an error when the transaction sets limits or prices, and the plans and prices of its account would name more than MaxMeters
+// meters, or the account would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters, or a key or user
+// names one for the first time. The meters of keys and users count to MaxMetersEver only: no store finds the keys that name a meter.
 func (b *Transaction) checkMeters(ctx context.Context) error {
-	for _, name := range b.before.OwnMeters {
-		delete(b.ownMeters, name)
+	meters, field := maps.Clone(b.ownMeters), "limits"
+	if b.setsLimits || b.prices != nil {
+		if !b.setsLimits {
+			field = "rules"
+		}
+		named, err := b.namedMeters(ctx)
+		if err != nil {
+			return err
+		}
+		if len(named) > core.MaxMeters {
+			return core.Invalid(field, fmt.Sprintf("The plans and prices of an account name at most %d meters besides requests; with this change they would name %d",
+				core.MaxMeters, len(named)))
+		}
+		for name := range named {
+			meters[name] = meters[name]
+		}
 	}
-	if !b.setsLimits && len(b.ownMeters) == 0 && b.prices == nil {
+	err := meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters), OwnMeters: slices.Clone(b.before.OwnMeters)}, field)
+	if errors.Is(err, errUnchanged) {
 		return nil
 	}
-	field := "limits"
-	if b.prices != nil && !b.setsLimits {
-		field = "rules"
-	}
-	meters := maps.Clone(b.ownMeters)
-	for _, name := range b.before.OwnMeters {
-		meters[name] = true
-	}
+	b.newMeters = meters
+	return err
+}
+
+// namedMeters returns the meters that plans and prices name after the transaction.
+func (b *Transaction) namedMeters(ctx context.Context) (metersOf, error) {
+	meters := metersOf{}
 	for _, p := range b.plans {
 		if p != nil {
 			meters.add(p.Limits, false)
@@ -106,22 +120,13 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	prices, err := b.Prices()
-	if err != nil {
-		return err
+	if err == nil {
+		meters.addPrices(prices)
 	}
-	meters.addPrices(prices)
-	if len(meters) > core.MaxMeters {
-		return core.Invalid(field, fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", core.MaxMeters, len(meters)))
-	}
-	err = meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters), OwnMeters: slices.Clone(b.before.OwnMeters)}, field)
-	if errors.Is(err, errUnchanged) {
-		return nil
-	}
-	b.newMeters = meters
-	return err
+	return meters, err
 }
 
 // addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if the account has had each of them, and an error of the field if

@@ -92,7 +92,7 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	says := func(meter string) bool {
 		return meter == core.MeterRequests && !r.CostByPrice || slices.ContainsFunc(r.Costs, func(m core.MeterCost) bool { return m.Meter == meter })
 	}
-	c.Cost, c.Costs, c.Later = r.Cost, costs, r.Later
+	c.Cost, c.Costs, c.Later, c.Free = r.Cost, costs, r.Later, !r.looks()
 	if r.CostByPrice {
 		c.Cost = quote.Requests
 	}

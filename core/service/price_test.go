@@ -240,3 +240,28 @@ func TestPricesOfAccounts(t *testing.T) {
 		t.Errorf("without rules: got %+v, %v, before %+v", second, err, first)
 	}
 }
+
+// A request whose price is 0, or not known yet, is no look: it takes a token, is in the history, and passes while another meter is used up.
+func TestFreeRequests(t *testing.T) {
+	c, _, _ := priced(t, rule("/free", "", map[string]core.Price{"requests": "0"}), rule("/later", "", map[string]core.Price{"requests": "0", "tokens": "input"}),
+		rule("/report", "", map[string]core.Price{"requests": "0", "reports": "1"}))
+	pl, err := c.svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Limit: core.Null[int64](), Rate: core.Some(core.Rate{Requests: 1, Per: core.PerMinute, Burst: 2}),
+		Limits: core.Some([]core.Limit{{Meter: "reports", Max: 1, Period: core.Day}, {Meter: "tokens", Max: 9, Period: core.Day}})})
+	c.ok(err)
+	u, err := c.svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("u")})
+	c.ok(err)
+	k, secret, err := c.svc.CreateKey(t.Context(), c.id, core.KeyPatch{Name: new("k"), UserID: &u.ID, PlanID: core.Some(pl.ID)})
+	c.ok(err)
+	for _, step := range []struct {
+		path string
+		want service.Outcome
+	}{{"/report", service.Allowed}, {"/free", service.Allowed}, {"/later", service.OverRate}} {
+		d, err := c.svc.Validate(t.Context(), c.id, service.Request{Secret: secret, Endpoint: step.path, Method: "GET", CostByPrice: true})
+		if c.ok(err); d.Outcome != step.want {
+			t.Errorf("%s: got %v, want %v", step.path, d.Outcome, step.want)
+		}
+	}
+	if list, n, err := c.svc.KeyHistory(t.Context(), c.id, k.ID, core.Page{Number: 1, Size: 9}); err != nil || n != 3 {
+		t.Errorf("the history has %d entries, want 3: %v, %v", n, list, err)
+	}
+}

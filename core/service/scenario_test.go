@@ -31,7 +31,7 @@ import (
 //	regenerate KEY [grace=DURATION]             the old value is then called KEY.old
 //	delete key|user|plan NAME
 //	validate KEY[.old] [cost=N] [costs=METER:N,…] [account=NAME] [id=REQUEST]
-//	adjust KEY|USER METER DELTA|:N/PERIOD [id=REQUEST]
+//	adjust KEY|USER METER DELTA|:N/PERIOD [id=REQUEST] [of=key]
 //	usage KEY|USER
 //	limits KEY
 //	history KEY|USER
@@ -422,7 +422,7 @@ func (s *scenario) limits(ctx context.Context, name string) (string, error) {
 }
 
 func (s *scenario) adjust(ctx context.Context, args []string, opts map[string]string) (string, error) {
-	a := service.AdjustmentCall{Adjustment: core.Adjustment{Meter: args[1], Reason: "a grant"}, RequestID: opts["id"]}
+	a := service.AdjustmentCall{Adjustment: core.Adjustment{Meter: args[1], Reason: "a grant"}, RequestID: opts["id"], Own: opts["of"] == "key"}
 	value, period, _ := strings.Cut(args[2], "/")
 	if n, set := strings.CutPrefix(value, ":"); set {
 		value, a.Set = n, true

@@ -45,8 +45,9 @@ func (w invalidator) Changed(c core.Change) {
 		w.s.keys.forget(c.Digest)
 	case c.OwnerKey != secrets.Digest{}:
 		w.s.ownerKeys.forget(c.OwnerKey)
-	case c.KeyPrefix != "":
+	case c.KeyPrefix != "": // of any change of an account
 		w.s.accounts.forget(c.Account)
+		w.s.meters.forget(c.Account)
 	}
 }
 

@@ -69,6 +69,8 @@ var brokenLimits = []defect{
 				c.Further[i].OnExceed = core.AllowExceed
 			}
 		})},
+	{name: "takes a free request for a look", caughtBy: "machine",
+		open: altered(func(c *core.Consumption) { c.Free = false })},
 	{name: "charges later without a look", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Later = nil })},
 	{name: "forgets which limits are overrides", caughtBy: "machine",
@@ -150,7 +152,7 @@ type decidesFirst struct{ core.Store }
 
 func (s decidesFirst) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	look := *c
-	look.Cost, look.Costs, look.RequestID = 0, nil, ""
+	look.Cost, look.Costs, look.Free, look.RequestID = 0, nil, false, ""
 	v, err := s.Store.Consume(ctx, &look)
 	if err != nil || !v.Allowed {
 		return v, err

@@ -71,6 +71,7 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 		}
 		c.Own.Limits = drawLimits(t)
 	}
+	c.Free = rapid.IntRange(0, 3).Draw(t, "free") == 0
 	c.Later = rapid.SampledFrom([][]string{nil, nil, {core.MeterRequests}, {"tokens"}, {core.MeterRequests, "tokens"}}).Draw(t, "later")
 	c.OnExceed = core.OnExceed(rapid.IntRange(0, 4).Draw(t, "on exceed") == 0)
 	if rapid.IntRange(0, 3).Draw(t, "unlimited") == 0 {

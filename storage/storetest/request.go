@@ -21,7 +21,7 @@ func request(k *core.Key, at time.Time) core.Consumption {
 func cost(c core.Consumption, n int64) core.Consumption {
 	c.Cost, c.Entry.Cost = n, n
 	if n == 0 {
-		c.Costs, c.Entry.Costs = nil, nil
+		c.Costs, c.Entry.Costs, c.Free = nil, nil, false
 	}
 	return c
 }

@@ -149,7 +149,7 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 	if i == 0 then keyAt = now end
 	if i == 1 then
 		at, used = now, select(period, d, w, m, y, mi, h, l)
-		local c = cost
+		local c = (cost > 0 or look) and cost or nil
 		if costs then c = costs.requests end
 		allowed = allowed and (passes or not c and not look or used < limit and (c or 0) <= limit - used)
 		local adds, outcome, wait, bucket, ownBucket = allowed and 1 or 0, nil, 0, nil, nil
