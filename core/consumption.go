@@ -9,24 +9,19 @@ import (
 type Terms struct {
 	PlanID   string
 	PlanName string
-	Period   Period     // of the primary limit, which is of the meter requests
-	OnExceed OnExceed   // of the primary limit
-	Limit    int64      // the primary limit; Unlimited for none
-	Further  []Limit    // the other limits; they are shared, do not change them
-	Rate     *Rate      // nil for none; it is shared, do not change it
-	OfUser   uint64     // bit i is set if the limit with the index i is an override of the user
-	Own      *OwnLimits // of the key alone, on its own counter; nil for none. They are shared, do not change them.
+	Period   Period    // of the primary limit, which is of the meter requests
+	OnExceed OnExceed  // of the primary limit
+	Limit    int64     // the primary limit; Unlimited for none
+	Further  []Limit   // the other limits; they are shared, do not change them
+	Rate     *Rate     // nil for none; it is shared, do not change it
+	OfUser   uint64    // bit i is set if the limit with the index i is an override of the user
+	Own      OwnLimits // of the key alone, on its own counter; they are shared, do not change them
 }
 
 // WithoutRates returns a copy without rates, as a store keeps the terms of a first answer.
 func (t *Terms) WithoutRates() *Terms {
 	c := *t
-	if c.Rate = nil; c.Own != nil {
-		c.Own = &OwnLimits{Limits: c.Own.Limits}
-		if len(c.Own.Limits) == 0 {
-			c.Own = nil
-		}
-	}
+	c.Rate, c.Own.Rate = nil, nil
 	return &c
 }
 
@@ -41,13 +36,7 @@ const (
 )
 
 // Limits returns the number of limits, with the missing primary limit of a plan.
-func (t *Terms) Limits() int {
-	n := 1 + len(t.Further)
-	if t.Own != nil {
-		n += len(t.Own.Limits)
-	}
-	return n
-}
+func (t *Terms) Limits() int { return 1 + len(t.Further) + len(t.Own.Limits) }
 
 // LimitAt returns the limit at an index below Limits: 0 is the primary limit. The other limits of the plan and the user follow, and then the limits
 // of the key.

@@ -132,7 +132,8 @@ func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult
 		used, allowed = append(used, n), allowed && l.allows(n, r)
 	}
 	var reason Reason
-	wait, of := time.Duration(0), Origin("")
+	var wait time.Duration
+	var of Origin
 	switch {
 	case r.Refused != "":
 		reason = r.Refused
@@ -148,9 +149,7 @@ func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult
 		}
 	}
 	v := r.Result(reason, at, keyAt, used)
-	if wait > 0 {
-		v.RetryAfter, v.RateOf = wait, of
-	}
+	v.RetryAfter, v.RateOf = wait, of
 	return v
 }
 

@@ -108,21 +108,20 @@ func (b *Bucket) Take(r *Rate, at time.Time) {
 // Buckets are the token buckets of a request: of the deciding counter for the rate of the plan, and of the key for its own rate.
 type Buckets struct{ Deciding, Own Bucket }
 
-// Wait returns how long a request must wait until each bucket has a token for it, 0 if they have, and whose rate the request waits for longest.
+// Wait returns the longer of the waits for the two buckets and the owner of its rate, 0 and "" if each bucket has a token.
 func (b *Buckets) Wait(r *Consumption) (wait time.Duration, of Origin) {
-	wait, of = b.Deciding.Wait(r.Rate, r.Entry.At), OfPlan
-	if r.Own != nil {
-		if own := b.Own.Wait(r.Own.Rate, r.Entry.At); own > wait {
-			wait, of = own, OfKey
-		}
+	plan, own := b.Deciding.Wait(r.Rate, r.Entry.At), b.Own.Wait(r.Own.Rate, r.Entry.At)
+	switch {
+	case own > plan:
+		return own, OfKey
+	case plan > 0:
+		return plan, OfPlan
 	}
-	return wait, of
+	return 0, ""
 }
 
 // Take takes a token out of each bucket that has a rate.
 func (b *Buckets) Take(r *Consumption) {
 	b.Deciding.Take(r.Rate, r.Entry.At)
-	if r.Own != nil {
-		b.Own.Take(r.Own.Rate, r.Entry.At)
-	}
+	b.Own.Take(r.Own.Rate, r.Entry.At)
 }

@@ -59,7 +59,7 @@ func (s *Service) keyUsage(v core.View, account, id string) (*KeyUsage, error) {
 func limited(pl *core.Plan, u *core.User, k *core.Key, at time.Time) core.Terms {
 	terms := pl.Terms()
 	if terms.Override(u.Overrides, at); k != nil {
-		terms.Own = k.Restrictions.Own()
+		terms.Own = k.Own()
 	}
 	return terms
 }

@@ -262,7 +262,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		}
 	}
 	c := s.newConsumption(d, k, r)
-	c.Shared, c.Terms, c.Own = shared, pl.Terms(), k.Restrictions.Own()
+	c.Shared, c.Terms, c.Own = shared, pl.Terms(), k.Own()
 	if d.special { // most users are not read at all: a likely cache miss
 		c.Anchors = u.Anchors
 		c.Override(u.Overrides, d.At)

@@ -90,15 +90,11 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	if !c.Counts() && c.Adjustment == nil {
 		flags |= flagLook
 	}
-	var own core.OwnLimits
-	if c.Own != nil {
-		own = *c.Own
-	}
 	decides := c.Adjustment == nil && c.Refused == ""
 	if decides && c.Rate != nil {
 		flags |= flagRate
 	}
-	if decides && own.Rate != nil {
+	if decides && c.Own.Rate != nil {
 		flags |= flagOwnRate
 	}
 	at := c.Entry.At
@@ -110,7 +106,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	b = record.AppendUint(b, 5, uint64(max(0, slices.Max(starts[:]))))
 	b = record.AppendUint(b, 3, uint64(max(0, core.DateOf(at))))
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
-	b = append(b, byte(len(c.Costs)), byte(len(c.Further)), byte(len(own.Limits)), byte(len(c.Later)))
+	b = append(b, byte(len(c.Costs)), byte(len(c.Further)), byte(len(c.Own.Limits)), byte(len(c.Later)))
 	for _, start := range starts[:core.Lifetime] {
 		b = record.AppendUint(b, 5, uint64(max(0, start)))
 	}
@@ -128,7 +124,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 		b = appendRate(b, c.Rate)
 	}
 	if flags&flagOwnRate != 0 {
-		b = appendRate(b, own.Rate)
+		b = appendRate(b, c.Own.Rate)
 	}
 	mark := markAllowed // the script changes it for a denial
 	switch {
