@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Override is a limit for one user: it replaces the limit of its meter and period in the plan, for the user and for keys of the user with a plan of their own. If
-// the plan has no such limit, the override is one more limit.
+// Override is a limit for one user. It replaces the limit of its meter and period in the plan of the user, and in the plans that
+// keys of the user have of their own. If a plan has no such limit, the override is one more limit.
 type Override struct {
 	Meter  string     `json:"meter"`
 	Max    int64      `json:"max"`
 	Period Period     `json:"period"`
-	Until  *time.Time `json:"until,omitempty"` // afterwards the plan holds again; nil: without an end
+	Until  *time.Time `json:"until,omitempty"` // from then on the plan applies again; nil: no end
 }
 
-// Overrides are the overrides of a user. A pointer to them takes few bytes of each user in a cache.
+// Overrides are the overrides of a user. [User] has a pointer to them: it is 16 bytes smaller in a cache than a slice.
 type Overrides []Override
 
 // List returns the overrides, none for nil.

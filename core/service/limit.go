@@ -12,8 +12,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// metersOf are the meters of an account besides requests: those of the limits of plans, keys and users, and of prices. The value is true for a meter that a
-// limit of a key or an override names.
+// metersOf are the meters that limits and prices of an account name, besides requests. The value is true if a limit of a key or
+// an override has named the meter.
 type metersOf map[string]bool
 
 // add adds the meters of limits.
@@ -66,8 +66,8 @@ func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, er
 	return &meters, err
 }
 
-// Meters returns requests and the other meters of an account, sorted. Plans and prices name these meters now, or a limit of a key or an override has named
-// them.
+// Meters returns requests, and the other meters of an account, sorted: those that plans and prices name now, and those that a
+// limit of a key or an override has ever named.
 func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
 	meters, err := s.meters.get(ctx, account)
 	if err != nil {
@@ -77,8 +77,7 @@ func (s *Service) Meters(ctx context.Context, account string) ([]string, error) 
 }
 
 // checkMeters returns an error when the transaction sets limits or prices, and its account would have more than MaxMeters meters, or
-// would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters, or a key or user names one for the
-// first time.
+// would have had more than MaxMetersEver. It sets newMeters if [core.Account.Meters] or OwnMeters lack one of the meters.
 func (b *Transaction) checkMeters(ctx context.Context) error {
 	for _, name := range b.before.OwnMeters {
 		delete(b.ownMeters, name)
@@ -124,8 +123,8 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 	return err
 }
 
-// addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if the account has had each of them, and an error of the field if
-// it would have had too many.
+// addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if both have them already, and an error
+// of the field if the account would have had too many.
 func (m metersOf) addTo(a *core.Account, field string) error {
 	had, hadOwn := len(a.Meters), len(a.OwnMeters)
 	for _, name := range slices.Sorted(maps.Keys(m)) {

@@ -17,7 +17,7 @@ func (s *Service) Prices(ctx context.Context, account string) (*core.Prices, err
 
 // SetPrices replaces the prices of the account, and returns them. The next request is decided under the new prices.
 func (s *Service) SetPrices(ctx context.Context, account string, rules []core.PriceRule) (p *core.Prices, err error) {
-	err = s.runQuery(ctx, account, wholeAccount, func() error { // as for a plan: it reads the meters of all plans
+	err = s.runQuery(ctx, account, wholeAccount, func() error { // a large query: checkMeters reads all plans
 		p, err = changeOne(ctx, s, account, func(b *Transaction) (*core.Prices, error) { return b.SetPrices(rules) })
 		return err
 	})
@@ -47,8 +47,8 @@ func (b *Transaction) SetPrices(rules []core.PriceRule) (*core.Prices, error) {
 	return p, b.tx.PutPrices(p)
 }
 
-// Quote returns the price of a request of the account, as [Service.Validate] would find it. It counts nothing. An error of a member is a validation
-// error.
+// Quote returns the price of a request of the account, as [Service.Validate] would find it. It counts nothing. An invalid member
+// is a validation error.
 func (s *Service) Quote(ctx context.Context, account string, p core.Priced) (q core.Quote, err error) {
 	if err = cmp.Or(checkTarget(p.Path, p.Method), p.Check()); err == nil {
 		var list *core.PriceList
@@ -71,10 +71,10 @@ func (s *Service) loadPrices(ctx context.Context, account string) (*core.PriceLi
 	return p.Compiled(), nil
 }
 
-// price sets the costs of a request on each meter, and the meters that are charged afterwards: as the request says, else by the prices of the
-// account. unknown is a meter that the request names and the account does not have, "" for none.
+// price sets the costs of a request on each meter, and the meters that are charged afterwards. A meter that the request does not
+// name gets the price of the account. unknown is a meter that the request names and the account does not have, "" for none.
 func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core.Consumption) (unknown string, err error) {
-	var hits uint64 // the figures count keys, users and plans
+	var hits uint64 // not added to the statistics, which count look-ups of keys, users and plans
 	list, err := pl.prices.getOrFind(ctx, s.prices, pl.AccountID, &hits)
 	if err != nil {
 		return "", err

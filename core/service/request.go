@@ -15,26 +15,26 @@ import (
 // Request is a request of a user, before the decision.
 type Request struct {
 	Secret   string // the value of the key
-	Endpoint string // the path, for the history
-	Method   string // the HTTP method, for the history
+	Endpoint string // the path, for the history; also for the restrictions of the key and the price if Path is ""
+	Method   string // the HTTP method
 	IP       string // the address of the user, for the history; "" if unknown
 	CallerIP string // for the history if the address of the user is unknown; "" if unknown
-	Path     string // the path as the upstream gets it, with its escapes, for the restrictions of the key; "": Endpoint
+	Path     string // the path as the upstream gets it, with its escapes, for the restrictions of the key and the price
 
 	// Scopes and Features are what the request needs of its key and of its plan. Check bounds them.
 	Scopes, Features []string
 
 	Cost int64 // 0…MaxCost; 0, without Costs and Later, checks the quota without using it, whatever the price is
 
-	// CostByPrice says that the request gives no Cost: its price is the cost of requests, 1 without a price.
+	// CostByPrice says that the request gives no Cost: the price sets the cost on the meter requests, 1 without a price.
 	CostByPrice bool
 
 	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. They override the price of the
 	// request, meter by meter. The store may keep the list: do not change it.
 	Costs []core.MeterCost
 
-	// Later lists the meters that the request names and that are charged afterwards, sorted: each limit of such a meter must have something
-	// left. The cost of each is 0.
+	// Later lists the meters that the request names with the cost 0 and that are charged afterwards, sorted. Each limit of such a
+	// meter must have something left.
 	Later []string
 
 	Model string          // for the price; "" if it is unknown

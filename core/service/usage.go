@@ -16,7 +16,7 @@ import (
 type LimitedCounter struct {
 	Plan              *core.Plan
 	core.CounterUsage                   // of the first limit
-	Limits            []core.LimitUsage // of all limits, the primary one first; of that only in a list of near limits
+	Limits            []core.LimitUsage // of all limits, the primary one first; a list of near limits has only the primary one
 }
 
 // Fullest returns the limit with the highest share that is used; of several, the first.
