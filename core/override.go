@@ -27,8 +27,11 @@ func (o *Overrides) List() []Override {
 
 // Override replaces limits of the terms by the overrides that are in force at a time.
 func (t *Terms) Override(o *Overrides, at time.Time) {
-	further := slices.Clip(t.Further)
-	for _, by := range o.List() {
+	if o == nil {
+		return
+	}
+	t.Further = slices.Clone(t.Further) // other terms share it
+	for _, by := range *o {
 		if by.Until != nil && !at.Before(*by.Until) {
 			continue
 		}
@@ -38,13 +41,10 @@ func (t *Terms) Override(o *Overrides, at time.Time) {
 		}
 		i := slices.IndexFunc(t.Further, func(l Limit) bool { return l.Meter == by.Meter && l.Period == by.Period })
 		if i < 0 {
-			i, further = len(further), append(further, Limit{Meter: by.Meter, Period: by.Period})
-		} else if &further[0] == &t.Further[0] {
-			further = slices.Clone(further)
+			i, t.Further = len(t.Further), append(t.Further, Limit{Meter: by.Meter, Period: by.Period})
 		}
-		further[i].Max, t.OfUser = by.Max, t.OfUser|2<<i
+		t.Further[i].Max, t.OfUser = by.Max, t.OfUser|2<<i
 	}
-	t.Further = further
 }
 
 // checkOverrides returns an error unless the overrides of a user are valid.
