@@ -62,8 +62,8 @@ func quote(c *call) error {
 	return reply(viewQuote)(c, http.StatusOK, q, err)
 }
 
-func readPriced(m *members) core.Priced {
-	p := core.Priced{Method: m.Word("method"), Path: m.Word("endpoint")}
+func readPriced(m *members) core.PricedRequest {
+	p := core.PricedRequest{Method: m.Word("method"), Path: m.Word("endpoint")}
 	p.Model, p.Usage = m.model(), m.usage()
 	return p
 }

@@ -128,8 +128,10 @@ const (
 	MaxMetersEver = 64
 )
 
-// meterName is the form of the name of a meter.
+// meterName matches the name of a meter, and meterForm describes it.
 var meterName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+const meterForm = "1 to 32 letters a to z, digits or _, the first a letter"
 
 // IsMeterName reports whether a name can be the name of a meter.
 func IsMeterName(name string) bool { return meterName.MatchString(name) }
@@ -183,8 +185,8 @@ func CheckCosts(costs []MeterCost) error {
 		return BadRequest("costs", fmt.Sprintf("Costs must name at most %d meters", MaxCosts))
 	}
 	for _, m := range costs {
-		if !meterName.MatchString(m.Meter) {
-			return BadRequest("costs", "Costs must name meters: 1 to 32 letters a to z, digits or _, the first a letter")
+		if !IsMeterName(m.Meter) {
+			return BadRequest("costs", "Costs must name meters: "+meterForm)
 		}
 		if m.Cost < 0 || m.Cost > MaxMeterCost {
 			return BadRequest("costs", "The cost of "+m.Meter+" must be a whole number from 0 to 1000000000")

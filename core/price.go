@@ -113,6 +113,7 @@ type compiledRule struct {
 	formulas []meterFormula
 }
 
+// meterFormula is the formula of the cost on a meter.
 type meterFormula struct {
 	meter string
 	formula
@@ -151,7 +152,7 @@ func (r *PriceRule) compile() (c compiledRule, _ *Error) {
 // add adds the price on a meter.
 func (c *compiledRule) add(meter string, p Price) *Error {
 	if !IsMeterName(meter) {
-		return Invalid("costs", "Costs must name meters: 1 to 32 letters a to z, digits or _, the first a letter")
+		return Invalid("costs", "Costs must name meters: "+meterForm)
 	}
 	meter = Intern(meter)
 	n, whole := p.whole()

@@ -63,7 +63,7 @@ func (r *Request) Check() error {
 	if err := core.CheckCost(r.Cost); err != nil {
 		return err
 	}
-	if err := (&core.Priced{Model: r.Model, Usage: r.Usage}).Check(); err != nil {
+	if err := (&core.PricedRequest{Model: r.Model, Usage: r.Usage}).Check(); err != nil {
 		return err
 	}
 	if err := core.CheckNeed(r.Scopes, r.Features); err != nil {
