@@ -16,12 +16,24 @@ import (
 // an override has named the meter.
 type metersOf map[string]bool
 
-// add adds the meters of limits.
-func (m metersOf) add(limits []core.Limit, own bool) {
-	for _, l := range limits {
-		if l.Meter != core.MeterRequests {
-			m[l.Meter] = m[l.Meter] || own
-		}
+// add adds a meter. own is true for a meter of a limit of a key or of an override.
+func (m metersOf) add(meter string, own bool) {
+	if meter != core.MeterRequests {
+		m[meter] = m[meter] || own
+	}
+}
+
+// addPlan adds the meters of the limits of a plan.
+func (m metersOf) addPlan(p *core.Plan) {
+	for _, l := range p.Limits {
+		m.add(l.Meter, false)
+	}
+}
+
+// addPrices adds the meters of prices.
+func (m metersOf) addPrices(p *core.Prices) {
+	for _, meter := range p.Meters() {
+		m.add(meter, false)
 	}
 }
 
@@ -29,13 +41,6 @@ func (m metersOf) add(limits []core.Limit, own bool) {
 func (m metersOf) has(meter string) bool {
 	_, has := m[meter]
 	return has
-}
-
-// addPrices adds the meters of prices.
-func (m metersOf) addPrices(p *core.Prices) {
-	for _, meter := range p.Meters() {
-		m[meter] = m[meter]
-	}
 }
 
 // loadMeters reads the meters of an account for the cache.
@@ -49,11 +54,11 @@ func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, er
 	}
 	meters := metersOf{}
 	for _, name := range a.OwnMeters {
-		meters[name] = true
+		meters.add(name, true)
 	}
 	list := func(p core.Page) ([]*core.Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	err = core.Each(ctx, core.ReadSize, list, func(p *core.Plan) error {
-		meters.add(p.Limits, false)
+		meters.addPlan(p)
 		return nil
 	})
 	if err != nil {
@@ -91,16 +96,16 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 	}
 	meters := maps.Clone(b.ownMeters)
 	for _, name := range b.before.OwnMeters {
-		meters[name] = true
+		meters.add(name, true)
 	}
 	for _, p := range b.plans {
 		if p != nil {
-			meters.add(p.Limits, false)
+			meters.addPlan(p)
 		}
 	}
 	err := core.Each(ctx, core.ReadSize, b.tx.Plans, func(p *core.Plan) error {
 		if _, changed := b.plans[p.ID]; !changed {
-			meters.add(p.Limits, false)
+			meters.addPlan(p)
 		}
 		return nil
 	})
