@@ -64,7 +64,7 @@ func (s *Service) NearLimits(ctx context.Context, account string, n int) (list [
 			list = append(list, near)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b NearLimit) int { return cmp.Compare(b.usedShare(), a.usedShare()) }) // overrides have changed shares
+	slices.SortStableFunc(list, func(a, b NearLimit) int { return cmp.Compare(b.usedShare(), a.usedShare()) }) // ownerOf applies overrides, which change shares
 	return list, nil
 }
 

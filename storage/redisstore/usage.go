@@ -203,7 +203,8 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here
 	return v, true, nil
 }
 
-// decodeResult decodes the second that the windows contain and the usage under each limit, and the same for the limits of the key.
+// decodeResult decodes the second that the windows contain and the usage under each limit: first of the deciding counter, then of
+// the counter of a key with limits of its own.
 func decodeResult(c *core.Consumption, r *record.Reader, reason core.Reason) core.ConsumeResult {
 	at := time.Unix(int64(r.Uint(5)), 0)
 	keyAt := at
