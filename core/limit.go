@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
@@ -110,6 +111,11 @@ type OwnLimits struct {
 type MeterCost struct {
 	Meter string `json:"meter"`
 	Cost  int64  `json:"cost"`
+}
+
+// SortCosts sorts costs by the name of the meter.
+func SortCosts(costs []MeterCost) {
+	slices.SortFunc(costs, func(a, b MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
 }
 
 // allows reports whether the limit allows a request when the usage is used.

@@ -119,7 +119,7 @@ func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
 			q.Costs = append(q.Costs, MeterCost{f.meter, n})
 		}
 	}
-	slices.SortFunc(q.Costs, func(a, b MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+	SortCosts(q.Costs)
 	slices.Sort(q.Later)
 	return q, nil
 }

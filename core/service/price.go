@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -89,25 +88,22 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 			return "", err
 		}
 	}
-	says := func(meter string) bool {
+	given := func(meter string) bool {
 		return meter == core.MeterRequests && !r.CostByPrice || slices.ContainsFunc(r.Costs, func(m core.MeterCost) bool { return m.Meter == meter })
 	}
 	c.Cost, c.Costs, c.Later = r.Cost, costs, r.Later
 	if r.CostByPrice {
 		c.Cost = quote.Requests
 	}
-	if len(r.Costs) == 0 {
+	switch {
+	case len(r.Costs) == 0:
 		c.Costs = quote.Costs
-	} else if len(quote.Costs) > 0 {
-		c.Costs = slices.Clone(costs)
-		for _, m := range quote.Costs {
-			if !says(m.Meter) {
-				c.Costs = append(c.Costs, m)
-			}
-		}
-		slices.SortFunc(c.Costs, func(a, b core.MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+	case len(quote.Costs) > 0:
+		c.Costs = slices.DeleteFunc(slices.Clone(quote.Costs), func(m core.MeterCost) bool { return given(m.Meter) })
+		c.Costs = append(c.Costs, costs...)
+		core.SortCosts(c.Costs)
 	}
-	if later := slices.DeleteFunc(slices.Clone(quote.Later), says); len(later) > 0 {
+	if later := slices.DeleteFunc(slices.Clone(quote.Later), given); len(later) > 0 {
 		c.Later = append(later, r.Later...)
 		slices.Sort(c.Later)
 	}
