@@ -19,7 +19,7 @@ const (
 	maxModelLength = 128      // bytes
 )
 
-// Prices is the list of prices of an account. The first rule that matches a request decides what it costs. A request that
+// Prices is the price list of an account. The first rule that matches a request sets the costs of the request. A request that
 // no rule matches costs 1 of the meter requests.
 type Prices struct {
 	Rules     []PriceRule `json:"rules,omitempty"`

@@ -221,7 +221,7 @@ func TestMetersOfPrices(t *testing.T) {
 	}
 }
 
-// The prices of one account are not those of another, and each change has a later time.
+// Each account has prices of its own, and each change of the prices gets a later time.
 func TestPricesOfAccounts(t *testing.T) {
 	c, _, _ := priced(t, rule("*", "", map[string]core.Price{"requests": "7"}))
 	other := newTenant(t, c.svc, "other")

@@ -23,7 +23,7 @@ type Transaction struct {
 	users map[int64]*core.User
 	keys  map[string]*core.Key
 
-	prices *core.Prices // written; nil while they are not
+	prices *core.Prices // that the transaction has set; nil for none
 
 	// The changes of the counts since the transaction began.
 	newPlans, newUsers int

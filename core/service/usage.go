@@ -84,7 +84,7 @@ func (s *Service) ownerOf(ctx context.Context, c LimitedCounter) (n NearLimit, c
 	if n.Key == nil {
 		plan = n.User.PlanID
 	}
-	terms := limited(c.Plan, n.User, n.Key, s.now())
+	terms := termsOf(c.Plan, n.User, n.Key, s.now())
 	n.Limits = []core.LimitUsage{{Limit: terms.LimitAt(0), Of: terms.OriginAt(0), Usage: c.Usage}}
 	return n, plan == c.Plan.ID, nil
 }

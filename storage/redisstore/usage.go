@@ -28,11 +28,11 @@ const unreachable = 1 << 54
 
 // Flags in a request to consume.lua.
 const (
-	flagShared = 1 << iota
-	flagWait   // write even if the request is repeated, so that WAIT covers the first write
-	flagRate   // the request takes a token
-	flagLook   // the request costs nothing
-	flagOwnRate
+	flagShared  = 1 << iota
+	flagWait    // write even if the request is repeated, so that WAIT covers the first write
+	flagRate    // the request takes a token from the bucket of the deciding counter
+	flagLook    // the request costs nothing
+	flagOwnRate // the request takes a token from the bucket for the own rate of its key
 )
 
 // maxAttempts is how often a request is tried that finds no counters.
@@ -148,10 +148,11 @@ func appendMax(b []byte, limit int64) []byte {
 
 // periodOf returns the period of a limit from 1, plus 128 for a limit that denies nothing.
 func periodOf(l core.Limit) byte {
+	p := byte(l.Period) + 1
 	if l.OnExceed == core.AllowExceed {
-		return byte(l.Period) + 129
+		p += 128
 	}
-	return byte(l.Period) + 1
+	return p
 }
 
 // appendRate appends the units that a bucket gets back in a millisecond, and its capacity.
