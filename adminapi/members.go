@@ -5,7 +5,6 @@ import (
 	"errors"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -185,6 +184,6 @@ func (m *members) costs(name string) (costs []core.MeterCost, requests *int64) {
 			costs = append(costs, core.MeterCost{Meter: meter.Name, Cost: n})
 		}
 	}
-	slices.SortFunc(costs, func(a, b core.MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+	core.SortCosts(costs)
 	return costs, requests
 }

@@ -30,7 +30,7 @@ func putPrices(c *call) error {
 	return reply(viewPrices)(c, http.StatusOK, p, err)
 }
 
-// readRules returns the rules of a list of prices. The text of a fault says in which rule it is.
+// readRules returns the rules of a list of prices. The text of a fault names the rule.
 func readRules(m *members) (rules []core.PriceRule) {
 	m.Ignore("updated_at")
 	v := m.Take("rules")
@@ -63,23 +63,23 @@ func quote(c *call) error {
 	return reply(viewQuote)(c, http.StatusOK, q, err)
 }
 
-func readPriced(m *members) core.Priced {
-	p := core.Priced{Method: m.Word("method"), Path: m.Word("endpoint")}
+func readPriced(m *members) core.PricedRequest {
+	p := core.PricedRequest{Method: m.Word("method"), Path: m.Word("endpoint")}
 	p.Model, p.Usage = m.model(), m.usage()
 	return p
 }
 
-// viewQuote shows the costs of the meters that are charged now, and lists the others.
+// viewQuote shows the cost on each meter that is charged now, and lists the meters that are charged later.
 func viewQuote(q core.Quote) object {
 	costs := object{{core.MeterRequests, q.Requests}}
 	for _, m := range q.Costs {
 		costs = append(costs, field{m.Meter, m.Cost})
 	}
-	o := object{{"rule", nil}, {"costs", costs}, {"later", append([]string{}, q.Later...)}}
+	var rule any // null without a rule
 	if q.Rule >= 0 {
-		o[0].value = q.Rule
+		rule = q.Rule
 	}
-	return o
+	return object{{"rule", rule}, {"costs", costs}, {"later", append([]string{}, q.Later...)}}
 }
 
 const wantUsage = "Must be an object with a whole number for each quantity, such as {\"input\": 900, \"output\": 120}"

@@ -27,10 +27,10 @@ func (g *Gateway) provisionCost() error {
 	if _, twice := g.Costs[core.MeterRequests]; twice {
 		return errors.New("costs: the cost of requests is the option cost")
 	}
-	all := map[string]caddyhttp.WeakString{core.MeterRequests: g.Cost}
+	all := map[string]caddyhttp.WeakString{}
 	maps.Copy(all, g.Costs)
-	if g.Cost == "" {
-		delete(all, core.MeterRequests)
+	if g.Cost != "" {
+		all[core.MeterRequests] = g.Cost
 	}
 	g.costs = nil
 	for _, meter := range slices.Sorted(maps.Keys(all)) {
@@ -60,7 +60,7 @@ func newCostOption(meter, text string) (c costOption, err error) {
 	return c, core.CheckCosts([]core.MeterCost{{Meter: meter}})
 }
 
-// value returns the cost of a request, and false for an empty value: then the price decides.
+// value returns the cost of a request. given is false for an empty value: then the price decides.
 func (c *costOption) value(repl *caddy.Replacer) (n int64, given bool, err error) {
 	if c.of == "" {
 		return c.n, true, nil

@@ -9,24 +9,19 @@ import (
 type Terms struct {
 	PlanID   string
 	PlanName string
-	Period   Period     // of the primary limit, which is of the meter requests
-	OnExceed OnExceed   // of the primary limit
-	Limit    int64      // the primary limit; Unlimited for none
-	Further  []Limit    // the other limits; they are shared, do not change them
-	Rate     *Rate      // nil for none; it is shared, do not change it
-	OfUser   uint64     // bit i is set if the limit with the index i is an override of the user
-	Own      *OwnLimits // of the key alone, on its own counter; nil for none. They are shared, do not change them.
+	Period   Period    // of the primary limit, which is of the meter requests
+	OnExceed OnExceed  // of the primary limit
+	Limit    int64     // the primary limit; Unlimited for none
+	Further  []Limit   // the other limits of the plan and the user; they are shared, do not change them
+	Rate     *Rate     // nil for none; it is shared, do not change it
+	OfUser   uint64    // bit i is set if the limit with the index i is an override of the user
+	Own      OwnLimits // of the key alone, on its own counter; they are shared, do not change them
 }
 
-// WithoutRates returns a copy without rates, as a store keeps the terms of a first answer.
+// WithoutRates returns a copy without rates. Stores keep this copy with the first answer to a request id.
 func (t *Terms) WithoutRates() *Terms {
 	c := *t
-	if c.Rate = nil; c.Own != nil {
-		c.Own = &OwnLimits{Limits: c.Own.Limits}
-		if len(c.Own.Limits) == 0 {
-			c.Own = nil
-		}
-	}
+	c.Rate, c.Own.Rate = nil, nil
 	return &c
 }
 
@@ -41,16 +36,10 @@ const (
 )
 
 // Limits returns the number of limits, with the missing primary limit of a plan.
-func (t *Terms) Limits() int {
-	n := 1 + len(t.Further)
-	if t.Own != nil {
-		n += len(t.Own.Limits)
-	}
-	return n
-}
+func (t *Terms) Limits() int { return 1 + len(t.Further) + len(t.Own.Limits) }
 
-// LimitAt returns the limit at an index below Limits: 0 is the primary limit. The other limits of the plan and the user follow, and then the limits
-// of the key.
+// LimitAt returns the limit at an index below Limits: 0 is the primary limit. The other limits of the plan and the user
+// follow, and then the limits of the key.
 func (t *Terms) LimitAt(i int) Limit {
 	switch {
 	case i == 0:
@@ -72,8 +61,8 @@ func (t *Terms) OriginAt(i int) Origin {
 	return OfPlan
 }
 
-// Usages returns the usage under each limit, the primary one first: of the deciding counter, and under the limits of the key of the counter of the key.
-// Without any limit it returns the usage of the requests in the period, and the limit is [Limit.Unlimited].
+// Usages returns the usage under each limit, the primary one first. The limits of the key read the counter key, all others
+// the deciding counter. Without any limit, Usages returns the requests in the period, under a limit that is [Limit.Unlimited].
 func (t *Terms) Usages(deciding, key *Counter, anchors Anchors, at time.Time) (list []LimitUsage) {
 	for i := range t.Limits() {
 		l, c := t.LimitAt(i), deciding
@@ -90,8 +79,8 @@ func (t *Terms) Usages(deciding, key *Counter, anchors Anchors, at time.Time) (l
 // Consumption is a request for [Store.Consume].
 type Consumption struct {
 	Account string
-	KeyID   string
-	KeySeq  int64 // the Seq of the key
+	KeyID   string // "" for a request without a key; then Shared is true
+	KeySeq  int64  // the Seq of the key
 	UserID  int64
 	Shared  bool        // the counter of the user decides and counts, too
 	Terms               // of the plan in force
@@ -113,8 +102,7 @@ type Consumption struct {
 	// for any other request. The store then only records the denial.
 	Refused Reason
 
-	// Adjustment, if set, replaces the request: the store changes the deciding counter, and never denies. Without a KeyID, Shared
-	// is true: the adjustment changes the counter of the user, and is in the history of the user only.
+	// Adjustment, if set, replaces the request: the store changes the deciding counter, and never denies.
 	Adjustment *Adjustment
 }
 
@@ -134,7 +122,8 @@ func (c *Consumption) costOf(meter string) int64 {
 	return 0
 }
 
-// needs reports whether the limits of a meter that the request does not cost must have something left.
+// needs reports whether a limit must have something left although the request costs 0 of its meter: the meter is charged
+// later, or the request costs nothing at all.
 func (c *Consumption) needs(meter string) bool {
 	return !c.Counts() || slices.Contains(c.Later, meter)
 }
@@ -161,7 +150,7 @@ type ConsumeResult struct {
 	RateOf     Origin        // with ReasonRate: the owner of the rate, OfPlan or OfKey
 	Deciding   int           // the index of the deciding limit: see [Terms.LimitAt]
 	Usage      Usage         // of the deciding limit, after the step
-	Limits     []LimitUsage  // of each limit, by its index; nil when there is only the primary one. Without a primary limit, index 0 is zero.
+	Limits     []LimitUsage  // by the index of the limit; nil if there is only the primary one. Without a primary limit, index 0 is zero.
 	FirstTerms *Terms        // of the first answer, if the request repeats an earlier one; else nil
 }
 

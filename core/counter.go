@@ -95,13 +95,13 @@ func (c *Counter) used(meter string, p Period, since *Since) int64 {
 // reading is a counter at the time of a request.
 type reading struct {
 	*Counter
-	at    time.Time // in the windows of the counter, or later
-	since Since     // the usage counts in windows since these times
+	at    time.Time // of the request, or of the counter if that is later
+	since Since     // the starts of the windows that contain at
 }
 
 // readFor returns the counter at the time of a request.
 func (c *Counter) readFor(r *Consumption) reading {
-	v := reading{Counter: c, at: r.Entry.At} // the zero since: all usage in the windows of c.At counts
+	v := reading{Counter: c, at: r.Entry.At} // while since is zero, all usage of the counter counts
 	if s := v.at.Unix(); s > c.At {
 		v.since = r.Anchors.Since(v.at)
 	} else if s < c.At {
@@ -110,10 +110,10 @@ func (c *Counter) readFor(r *Consumption) reading {
 	return v
 }
 
-// Decide returns the result of a request, and changes nothing. c is the deciding counter, and key the counter of the key, for the limits of the key
-// alone. A request is allowed when every limit has room for its cost on the meter of the limit, and every bucket has a token. A limit has room for
-// a cost of 0, unless the meter is charged later. A request that costs nothing at all is allowed while every limit has something left, and every bucket
-// a token. A limit with [AllowExceed] has room for everything.
+// Decide returns the result of a request, and changes nothing. The counter c decides. The limits of the key alone read the
+// counter key. A request is allowed when every limit has room for its cost on the meter of the limit, and every bucket has a
+// token. A limit has room for a cost of 0, unless the meter is charged later. A request that costs nothing at all is allowed
+// while every limit has something left, and every bucket a token. A limit with [AllowExceed] has room for everything.
 func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult {
 	if r.Adjustment != nil {
 		return ConsumeResult{Allowed: true}
@@ -132,7 +132,8 @@ func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult
 		used, allowed = append(used, n), allowed && l.allows(n, r)
 	}
 	var reason Reason
-	wait, of := time.Duration(0), Origin("")
+	var wait time.Duration
+	var of Origin
 	switch {
 	case r.Refused != "":
 		reason = r.Refused
@@ -148,14 +149,13 @@ func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult
 		}
 	}
 	v := r.Result(reason, at, keyAt, used)
-	if wait > 0 {
-		v.RetryAfter, v.RateOf = wait, of
-	}
+	v.RetryAfter, v.RateOf = wait, of
 	return v
 }
 
-// Result returns the result of a decision, without RetryAfter. The reason is "" for an allowed request. The deciding
-// counter has its windows at the time at, the counter of the key at the time keyAt, and used is the usage under each limit after the decision.
+// Result returns the result of a decision, without RetryAfter and RateOf. The reason is "" for an allowed request. The times at
+// and keyAt select the windows of the deciding counter and of the counter of the key. used is the usage under each limit after
+// the decision.
 //
 // If limits have no room, the deciding limit is the exceeded limit that resets last. Otherwise it is the primary limit, or the
 // first further limit if there is no primary limit.

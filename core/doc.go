@@ -51,9 +51,9 @@
 //	core/document ─► core
 //
 // Package service validates requests and changes resources. Package signin signs people in. Package secrets makes, hashes and masks
-// secrets. Package document reads JSON and YAML into the members of patches. Package core has the shared types and the pure rules: [Counter.Consume] is the rule of counting, and each store
-// decides and counts as this method does. [UserMembers], [PlanMembers] and [KeyMembers] describe each member of a resource once. [Store] says what each store
-// promises, and storage/storetest checks it.
+// secrets. Package document reads JSON and YAML into the members of patches. Package core has the shared types and the pure rules:
+// each store decides as [Counter.Decide] does, and counts as [Counter.Add] does. [UserMembers], [PlanMembers] and [KeyMembers]
+// describe each member of a resource once. [Store] says what each store promises, and storage/storetest checks it.
 //
 // The packages import no HTTP, no database, no Caddy and no logger.
 package core

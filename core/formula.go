@@ -42,8 +42,8 @@ func parseFormula(text string) (f formula, problem string) {
 	return f, ""
 }
 
-// Quantities is the usage of a request: how much of each quantity the request has used, such as input and output of a
-// model. It is nil while that is unknown.
+// Quantities is the usage of a request by the name of the quantity, such as the input and output of a model. It is nil while the
+// usage is unknown.
 type Quantities map[string]int64
 
 // Check returns an error with the code INVALID_REQUEST if a usage has too many quantities, or one that is invalid.
@@ -54,7 +54,7 @@ func (u Quantities) Check() error {
 	for name, n := range u {
 		switch {
 		case !IsMeterName(name):
-			return BadRequest("usage", "Usage must name quantities: 1 to 32 letters a to z, digits or _, the first a letter")
+			return BadRequest("usage", "Usage must name quantities: "+meterForm)
 		case n < 0 || n > MaxMeterCost:
 			return BadRequest("usage", fmt.Sprintf("The usage of %s must be a whole number from 0 to %d", name, MaxMeterCost))
 		}
@@ -62,11 +62,11 @@ func (u Quantities) Check() error {
 	return nil
 }
 
-// of returns the value of the formula for a usage, and false if it is above most. A missing quantity is 0.
-func (f formula) of(u Quantities, most int64) (sum int64, ok bool) {
+// value returns the value of the formula for a usage, and false if the value is above bound. A missing quantity is 0.
+func (f formula) value(u Quantities, bound int64) (sum int64, ok bool) {
 	for _, t := range f {
-		sum += t.factor * u[t.quantity] // at most 1e18, and the sum before is at most most
-		if sum > most {
+		sum += t.factor * u[t.quantity] // no overflow: a product is at most 1e18, and the sum before at most bound
+		if sum > bound {
 			return 0, false
 		}
 	}

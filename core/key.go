@@ -46,10 +46,10 @@ type GraceValue struct {
 
 // Own returns the limits and the rate of the key alone.
 func (k *Key) Own() OwnLimits {
-	if own := k.Restrictions.Own(); own != nil {
-		return *own
+	if k.Restrictions == nil {
+		return OwnLimits{}
 	}
-	return OwnLimits{}
+	return k.Restrictions.OwnLimits
 }
 
 // Digests returns all digests that find the key: first of its value, then of its earlier values.

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
@@ -55,7 +56,7 @@ func ParseOnExceed(word string) (e OnExceed, ok bool) {
 	return word == exceedWords[1], slices.Contains(exceedWords, word)
 }
 
-// Limit allows so much of a meter in a period.
+// Limit allows at most Max of a meter in each window of a period.
 type Limit struct {
 	Meter    string   `json:"meter"`
 	Max      int64    `json:"max"`
@@ -69,7 +70,7 @@ func (l Limit) Unlimited() bool { return l.Max == Unlimited }
 // Remaining returns the rest of the limit, at least 0.
 func (l Limit) Remaining(used int64) int64 { return max(0, l.Max-used) }
 
-// LimitUsage is a limit and the usage in its window.
+// LimitUsage is a limit with its owner, and the usage in its window.
 type LimitUsage struct {
 	Limit
 	Of Origin
@@ -82,12 +83,6 @@ func (u *LimitUsage) Overage() *int64 {
 		return nil
 	}
 	return new(max(0, u.Used-u.Max))
-}
-
-// OwnLimits are limits and the rate of one key alone, inside the plan.
-type OwnLimits struct {
-	Limits []Limit `json:"limits,omitempty"`
-	Rate   *Rate   `json:"rate,omitempty"`
 }
 
 // Percentage returns the usage in percent of the limit with two decimals, 0 if there is no limit.
@@ -106,13 +101,24 @@ func (u *LimitUsage) Share() float64 {
 	return float64(u.Used) / float64(max(u.Max, 1))
 }
 
+// OwnLimits are the limits and the rate of one key, in addition to those of its plan.
+type OwnLimits struct {
+	Limits []Limit `json:"limits,omitempty"`
+	Rate   *Rate   `json:"rate,omitempty"`
+}
+
 // MeterCost is the cost of a request on one meter.
 type MeterCost struct {
 	Meter string `json:"meter"`
 	Cost  int64  `json:"cost"`
 }
 
-// allows reports whether a request may pass when the usage is used.
+// SortCosts sorts costs by the name of the meter.
+func SortCosts(costs []MeterCost) {
+	slices.SortFunc(costs, func(a, b MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+}
+
+// allows reports whether the limit allows a request when the usage is used.
 func (l Limit) allows(used int64, c *Consumption) bool {
 	cost := c.costOf(l.Meter)
 	return l.OnExceed == AllowExceed || cost == 0 && !c.needs(l.Meter) || used < l.Max && cost <= l.Max-used
@@ -120,7 +126,7 @@ func (l Limit) allows(used int64, c *Consumption) bool {
 
 // The bounds of limits.
 const (
-	MaxLimits = 16 // of a plan, besides the primary limit; of a key
+	MaxLimits = 16 // of a plan, besides the primary limit; of a key; overrides of a user
 	MaxMeters = 16 // that the plans and prices of an account name, besides requests
 
 	// MaxMetersEver bounds the meters of a counter. A counter also keeps meters that no plan names any more. A page of badgerstore
@@ -128,8 +134,10 @@ const (
 	MaxMetersEver = 64
 )
 
-// meterName is the form of the name of a meter.
+// meterName matches the name of a meter, and meterForm describes it.
 var meterName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+const meterForm = "1 to 32 letters a to z, digits or _, the first a letter"
 
 // IsMeterName reports whether a name can be the name of a meter.
 func IsMeterName(name string) bool { return meterName.MatchString(name) }
@@ -183,8 +191,8 @@ func CheckCosts(costs []MeterCost) error {
 		return BadRequest("costs", fmt.Sprintf("Costs must name at most %d meters", MaxCosts))
 	}
 	for _, m := range costs {
-		if !meterName.MatchString(m.Meter) {
-			return BadRequest("costs", "Costs must name meters: 1 to 32 letters a to z, digits or _, the first a letter")
+		if !IsMeterName(m.Meter) {
+			return BadRequest("costs", "Costs must name meters: "+meterForm)
 		}
 		if m.Cost < 0 || m.Cost > MaxMeterCost {
 			return BadRequest("costs", "The cost of "+m.Meter+" must be a whole number from 0 to 1000000000")

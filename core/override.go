@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Override is a limit for one user: it replaces the limit of its meter and period in the plan, for the user and for keys of the user with a plan of their own. If
-// the plan has no such limit, the override is one more limit.
+// Override is a limit for one user. It replaces the limit of its meter and period in the plan of the user, and in the plans that
+// keys of the user have of their own. If a plan has no such limit, the override is one more limit.
 type Override struct {
 	Meter  string     `json:"meter"`
 	Max    int64      `json:"max"`
 	Period Period     `json:"period"`
-	Until  *time.Time `json:"until,omitempty"` // afterwards the plan holds again; nil: without an end
+	Until  *time.Time `json:"until,omitempty"` // from then on the plan applies again; nil: no end
 }
 
-// Overrides are the overrides of a user. A pointer to them takes few bytes of each user in a cache.
+// Overrides are the overrides of a user. [User] has a pointer to them: it is 16 bytes smaller in a cache than a slice.
 type Overrides []Override
 
 // List returns the overrides, none for nil.
@@ -27,8 +27,11 @@ func (o *Overrides) List() []Override {
 
 // Override replaces limits of the terms by the overrides that are in force at a time.
 func (t *Terms) Override(o *Overrides, at time.Time) {
-	further := slices.Clip(t.Further)
-	for _, by := range o.List() {
+	if o == nil {
+		return
+	}
+	t.Further = slices.Clone(t.Further) // other terms share it
+	for _, by := range *o {
 		if by.Until != nil && !at.Before(*by.Until) {
 			continue
 		}
@@ -38,13 +41,10 @@ func (t *Terms) Override(o *Overrides, at time.Time) {
 		}
 		i := slices.IndexFunc(t.Further, func(l Limit) bool { return l.Meter == by.Meter && l.Period == by.Period })
 		if i < 0 {
-			i, further = len(further), append(further, Limit{Meter: by.Meter, Period: by.Period})
-		} else if &further[0] == &t.Further[0] {
-			further = slices.Clone(further)
+			i, t.Further = len(t.Further), append(t.Further, Limit{Meter: by.Meter, Period: by.Period})
 		}
-		further[i].Max, t.OfUser = by.Max, t.OfUser|2<<i
+		t.Further[i].Max, t.OfUser = by.Max, t.OfUser|2<<i
 	}
-	t.Further = further
 }
 
 // checkOverrides returns an error unless the overrides of a user are valid.

@@ -19,8 +19,8 @@ const (
 	maxModelLength = 128      // bytes
 )
 
-// Prices is the list of prices of an account. The first rule that matches a request decides the cost of the request. A request without such a
-// rule costs 1 of the meter requests.
+// Prices is the price list of an account. The first rule that matches a request sets the costs of the request. A request that
+// no rule matches costs 1 of the meter requests.
 type Prices struct {
 	Rules     []PriceRule `json:"rules,omitempty"`
 	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the last change; the zero time if there was none
@@ -113,6 +113,7 @@ type compiledRule struct {
 	formulas []meterFormula
 }
 
+// meterFormula is the formula of the cost on a meter.
 type meterFormula struct {
 	meter string
 	formula
@@ -151,7 +152,7 @@ func (r *PriceRule) compile() (c compiledRule, _ *Error) {
 // add adds the price on a meter.
 func (c *compiledRule) add(meter string, p Price) *Error {
 	if !IsMeterName(meter) {
-		return Invalid("costs", "Costs must name meters: 1 to 32 letters a to z, digits or _, the first a letter")
+		return Invalid("costs", "Costs must name meters: "+meterForm)
 	}
 	meter = Intern(meter)
 	n, whole := p.whole()

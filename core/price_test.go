@@ -58,12 +58,12 @@ func TestQuote(t *testing.T) {
 		{"POST", "/v1/calls", "", used, core.Quote{Rule: 4, Requests: 6, Later: []string{"tokens"}}},
 		{"GET", "/a/b.csv", "", used, core.Quote{Rule: 5, Requests: 1}},
 	} {
-		got, err := list.Quote(&core.Priced{Method: test.method, Path: test.path, Model: test.model, Usage: test.usage})
+		got, err := list.Quote(&core.PricedRequest{Method: test.method, Path: test.path, Model: test.model, Usage: test.usage})
 		if diff := cmp.Diff(test.want, got, cmp.Transformer("empty", func(l []string) []string { return append([]string(nil), l...) })); err != nil || diff != "" {
 			t.Errorf("%s %s of %q: %v %s", test.method, test.path, test.model, err, diff)
 		}
 	}
-	if got := strings.Join(list.Meters(), " "); got != "rows spend tokens" {
+	if got := strings.Join(prices.Meters(), " "); got != "rows spend tokens" {
 		t.Errorf("meters: got %q", got)
 	}
 }
@@ -74,7 +74,7 @@ func TestQuoteOfOtherSpellings(t *testing.T) {
 	for _, path := range []string{"//v1/search", "/v1//search", "/v1/./search", "/v1/%2e/search", "/x/../v1/search", "/v1%2Fsearch", "/v1/search;a=b",
 		"/v1/search%3f", "/V1/%53earch", "/v1/search%00", "/v1/search%zz", "/v1/search/" + strings.Repeat("a", 5000), "/" + strings.Repeat("./", 5000) + "v1/search",
 		"/v1/search?x=%2e%2e", "/v1/search#x"} {
-		if q, err := list.Quote(&core.Priced{Method: "GET", Path: path}); err != nil || q.Requests != 10 {
+		if q, err := list.Quote(&core.PricedRequest{Method: "GET", Path: path}); err != nil || q.Requests != 10 {
 			t.Errorf("%.60q: got %+v, %v", path, q, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestQuoteAboveTheLargestCost(t *testing.T) {
 		{core.Quantities{"input": core.MaxMeterCost, "output": core.MaxMeterCost}, false},
 		{core.Quantities{"input": 0, "output": core.MaxCost + 1}, false},
 	} {
-		_, err := list.Quote(&core.Priced{Model: "m", Usage: test.usage})
+		_, err := list.Quote(&core.PricedRequest{Model: "m", Usage: test.usage})
 		e, is := errors.AsType[*core.Error](err)
 		if (err == nil) != test.ok || !test.ok && (!is || e.Code != core.CodeInvalidRequest || e.Field != "usage") {
 			t.Errorf("usage %v: got %v", test.usage, err)
@@ -166,23 +166,23 @@ func TestPricesCheck(t *testing.T) {
 }
 
 // A request names at most 16 quantities, each from 0 to 1,000,000,000, and a model of one line.
-func TestPricedCheck(t *testing.T) {
+func TestPricedRequestCheck(t *testing.T) {
 	many := core.Quantities{}
 	for i := range 17 {
 		many[fmt.Sprintf("q%d", i)] = 1
 	}
 	for _, test := range []struct {
-		p     core.Priced
+		p     core.PricedRequest
 		field string
 	}{
-		{core.Priced{Model: "gpt-4o", Usage: core.Quantities{"cache_write": core.MaxMeterCost, "x": 0}}, ""},
-		{core.Priced{}, ""},
-		{core.Priced{Model: strings.Repeat("m", 129)}, "model"},
-		{core.Priced{Model: "a\x00"}, "model"},
-		{core.Priced{Usage: many}, "usage"},
-		{core.Priced{Usage: core.Quantities{"Input": 1}}, "usage"},
-		{core.Priced{Usage: core.Quantities{"input": -1}}, "usage"},
-		{core.Priced{Usage: core.Quantities{"input": math.MaxInt64}}, "usage"},
+		{core.PricedRequest{Model: "gpt-4o", Usage: core.Quantities{"cache_write": core.MaxMeterCost, "x": 0}}, ""},
+		{core.PricedRequest{}, ""},
+		{core.PricedRequest{Model: strings.Repeat("m", 129)}, "model"},
+		{core.PricedRequest{Model: "a\x00"}, "model"},
+		{core.PricedRequest{Usage: many}, "usage"},
+		{core.PricedRequest{Usage: core.Quantities{"Input": 1}}, "usage"},
+		{core.PricedRequest{Usage: core.Quantities{"input": -1}}, "usage"},
+		{core.PricedRequest{Usage: core.Quantities{"input": math.MaxInt64}}, "usage"},
 	} {
 		err := test.p.Check()
 		e, is := errors.AsType[*core.Error](err)
@@ -202,7 +202,7 @@ func TestPricesRoundTrip(t *testing.T) {
 			Costs:    costs(rapid.SampledFrom([]string{"requests", "tokens"}).Draw(t, "meter"), price.Draw(t, "price"), "x", price.Draw(t, "price of x")),
 		}}}
 		usage := core.Quantities{"input": rapid.Int64Range(0, core.MaxMeterCost).Draw(t, "input"), "output": rapid.Int64Range(0, core.MaxMeterCost).Draw(t, "output")}
-		q, err := p.Compiled().Quote(&core.Priced{Method: "GET", Path: rapid.String().Draw(t, "path"), Model: "m", Usage: usage})
+		q, err := p.Compiled().Quote(&core.PricedRequest{Method: "GET", Path: rapid.String().Draw(t, "path"), Model: "m", Usage: usage})
 		if err == nil {
 			for _, c := range append(q.Costs, core.MeterCost{Cost: q.Requests}) {
 				if c.Cost < 0 || c.Cost > core.MaxMeterCost {
@@ -227,7 +227,7 @@ func BenchmarkQuote(b *testing.B) {
 	for i := range 20 {
 		p.Rules = append(p.Rules, core.PriceRule{Endpoint: fmt.Sprintf("GET,POST /v1/things%d/*", i), Costs: costs("requests", "2")})
 	}
-	list, r := p.Compiled(), &core.Priced{Method: "POST", Path: "/v1/things19/42"}
+	list, r := p.Compiled(), &core.PricedRequest{Method: "POST", Path: "/v1/things19/42"}
 	b.ReportAllocs()
 	for b.Loop() {
 		if q, err := list.Quote(r); err != nil || q.Requests != 2 {

@@ -10,24 +10,23 @@ import (
 
 // PriceList is the form of [Prices] that a decision reads. It is shared: do not change it.
 type PriceList struct {
-	rules  []compiledRule
-	paths  bool     // a rule has an endpoint
-	meters []string // that the rules name, besides requests, sorted
+	rules []compiledRule
+	paths bool // a rule has an endpoint
 }
 
 // noPrices is the list without rules: most accounts have it.
 var noPrices = new(PriceList)
 
-// Compiled returns the compiled list. It leaves out invalid rules.
+// Compiled returns the compiled list. An invalid rule matches no request.
 func (p *Prices) Compiled() *PriceList {
 	if len(p.Rules) == 0 {
 		return noPrices
 	}
-	l := &PriceList{rules: make([]compiledRule, 0, len(p.Rules)), meters: p.Meters()}
+	l := &PriceList{rules: make([]compiledRule, 0, len(p.Rules))}
 	for i := range p.Rules {
 		c, err := p.Rules[i].compile()
 		if err != nil {
-			c = compiledRule{model: "\x00"} // no request has such a model; the indexes of the others stay
+			c = compiledRule{model: "\x00"} // no request has such a model; the indexes of the other rules stay
 		}
 		l.paths = l.paths || c.endpoint != nil
 		l.rules = append(l.rules, c)
@@ -51,11 +50,8 @@ func (p *Prices) Meters() (meters []string) {
 // Empty reports whether the list has no rules.
 func (l *PriceList) Empty() bool { return len(l.rules) == 0 }
 
-// Meters returns [Prices.Meters].
-func (l *PriceList) Meters() []string { return l.meters }
-
-// Priced describes a request whose price is looked up.
-type Priced struct {
+// PricedRequest has the members of a request that its price depends on.
+type PricedRequest struct {
 	Method string
 	Path   string     // as the client sends it, with its escapes
 	Model  string     // "" if it is unknown
@@ -63,7 +59,7 @@ type Priced struct {
 }
 
 // Check returns an error with the code INVALID_REQUEST if the model or the usage is out of bounds.
-func (p *Priced) Check() error {
+func (p *PricedRequest) Check() error {
 	if p.Model != "" && !isModel(p.Model) {
 		return BadRequest("model", fmt.Sprintf("Model must be 1 to %d bytes of UTF-8 without control characters", maxModelLength))
 	}
@@ -73,13 +69,13 @@ func (p *Priced) Check() error {
 // Quote is the price of a request. Its lists are shared: do not change them.
 type Quote struct {
 	Rule     int         // the index of the rule; -1 without a rule
-	Requests int64       // the cost of requests
+	Requests int64       // the cost on the meter requests
 	Costs    []MeterCost // of the other meters, sorted; none is 0
 	Later    []string    // the meters that are charged afterwards, sorted: with the price 0, or with a formula while the usage is unknown
 }
 
-// Quote returns the price of a request. The error, with the code INVALID_REQUEST, says that a formula is above the largest cost.
-func (l *PriceList) Quote(p *Priced) (Quote, error) {
+// Quote returns the price of a request. The error has the code INVALID_REQUEST: a formula is above the largest cost.
+func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
 	normal := ""
 	if l.paths {
 		normal = pricedPath(p.Path)
@@ -92,7 +88,7 @@ func (l *PriceList) Quote(p *Priced) (Quote, error) {
 	return Quote{Rule: -1, Requests: 1}, nil
 }
 
-func (r *compiledRule) matches(p *Priced, normal string) bool {
+func (r *compiledRule) matches(p *PricedRequest, normal string) bool {
 	switch {
 	case r.prefix && (p.Model == "" || !strings.HasPrefix(p.Model, r.model)):
 		return false
@@ -102,7 +98,7 @@ func (r *compiledRule) matches(p *Priced, normal string) bool {
 	return r.endpoint == nil || r.endpoint.matches(p.Method, normal)
 }
 
-// quote returns the price by a rule. It makes new lists for formulas only.
+// quote returns the price by the rule. It copies the lists of the rule only to add the results of formulas.
 func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
 	q := Quote{index, r.requests, r.costs, r.later}
 	if len(r.formulas) == 0 {
@@ -110,7 +106,7 @@ func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
 	}
 	q.Costs, q.Later = slices.Clone(q.Costs), slices.Clone(q.Later)
 	for _, f := range r.formulas {
-		n, ok := f.of(u, maxCostOf(f.meter))
+		n, ok := f.value(u, maxCostOf(f.meter))
 		switch {
 		case !ok:
 			return q, BadRequest("usage", fmt.Sprintf("By its price this usage costs more than %d of %s", maxCostOf(f.meter), f.meter))
@@ -123,14 +119,14 @@ func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
 			q.Costs = append(q.Costs, MeterCost{f.meter, n})
 		}
 	}
-	slices.SortFunc(q.Costs, func(a, b MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+	SortCosts(q.Costs)
 	slices.Sort(q.Later)
 	return q, nil
 }
 
-// pricedPath returns the form of a path that the endpoints of prices are compared with. [normalPath] has no form for a path that programs read in
-// different ways. Such a path must not be cheaper than its plain form, so it is read as Caddy's matcher path reads it: decoded, with its dot segments
-// resolved.
+// pricedPath returns the form of a path that the endpoints of prices are compared with. [normalPath] has no form for a path that
+// programs read in different ways. Such a path must not be cheaper than its plain form, so pricedPath reads the path as Caddy's
+// matcher path does: decoded, with its dot segments resolved.
 func pricedPath(text string) string {
 	if normal, ok := normalPath(text); ok {
 		return normal

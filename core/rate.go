@@ -2,8 +2,8 @@ package core
 
 import "time"
 
-// Rate is the token bucket of a plan: it gets back Requests tokens in a second or a minute, and holds at most Burst. Each request
-// that costs something takes one token out of a [Bucket].
+// Rate is the rule of a token bucket, for a plan or for one key: the bucket gets back Requests tokens in a second or a minute,
+// and holds at most Burst. Each request that costs something takes one token out of a [Bucket].
 type Rate struct {
 	Requests int64   `json:"requests"` // 1…MaxRate
 	Per      RatePer `json:"per"`
@@ -57,10 +57,10 @@ func (r *Rate) PerMillisecond() int64 {
 // Capacity returns the units in a full bucket.
 func (r *Rate) Capacity() int64 { return r.Burst * Token }
 
-// Bucket is the token bucket of a counter (RFC 2697 section 3), in whole numbers, so that all stores compute the same. It
+// Bucket is a token bucket (RFC 2697 section 3), in whole numbers, so that all stores compute the same. It
 // stores the units below the capacity, so the zero value is a full bucket under any rate. After a change of the rate they stay,
-// up to the new capacity. golang.org/x/time/rate has the same rule, but takes 80 bytes
-// and a lock for each counter instead of 16 bytes under the lock of the store.
+// up to the new capacity. golang.org/x/time/rate has the same rule, but takes 80 bytes and a lock for each counter instead of
+// 16 bytes under the lock of the store.
 type Bucket struct {
 	At    int64 // Unix milliseconds
 	Taken int64 // the units below the capacity at the time At
@@ -105,24 +105,23 @@ func (b *Bucket) Take(r *Rate, at time.Time) {
 	}
 }
 
-// Buckets are the token buckets of a request: of the deciding counter for the rate of the plan, and of the key for its own rate.
+// Buckets are the token buckets of a request: one of the deciding counter for the rate of the plan, one of the key for its own rate.
 type Buckets struct{ Deciding, Own Bucket }
 
-// Wait returns how long a request must wait until each bucket has a token for it, 0 if they have, and whose rate the request waits for longest.
+// Wait returns the longer of the waits for the two buckets and the owner of its rate, 0 and "" if each bucket has a token.
 func (b *Buckets) Wait(r *Consumption) (wait time.Duration, of Origin) {
-	wait, of = b.Deciding.Wait(r.Rate, r.Entry.At), OfPlan
-	if r.Own != nil {
-		if own := b.Own.Wait(r.Own.Rate, r.Entry.At); own > wait {
-			wait, of = own, OfKey
-		}
+	plan, own := b.Deciding.Wait(r.Rate, r.Entry.At), b.Own.Wait(r.Own.Rate, r.Entry.At)
+	switch {
+	case own > plan:
+		return own, OfKey
+	case plan > 0:
+		return plan, OfPlan
 	}
-	return wait, of
+	return 0, ""
 }
 
 // Take takes a token out of each bucket that has a rate.
 func (b *Buckets) Take(r *Consumption) {
 	b.Deciding.Take(r.Rate, r.Entry.At)
-	if r.Own != nil {
-		b.Own.Take(r.Own.Rate, r.Entry.At)
-	}
+	b.Own.Take(r.Own.Rate, r.Entry.At)
 }

@@ -87,14 +87,6 @@ func (r *Restrictions) Compiled() *Restrictions {
 	return &Restrictions{Scopes: r.Scopes, OwnLimits: own, Guard: g}
 }
 
-// Own returns the limits and the rate of the key, nil for none.
-func (r *Restrictions) Own() *OwnLimits {
-	if r == nil || len(r.Limits) == 0 && r.Rate == nil {
-		return nil
-	}
-	return &r.OwnLimits
-}
-
 func (g *Guard) addEndpoint(text string) (problem string) {
 	p, problem := parseEndpoint(text)
 	g.endpoints = append(g.endpoints, p)
@@ -215,7 +207,8 @@ func restrict[T any](set func(*Restrictions, T)) func(*Key, T) error {
 			*changed = *k.Restrictions
 		}
 		set(changed, v)
-		if k.Restrictions = changed; changed.Scopes == nil && changed.Endpoints == nil && changed.IPs == nil && changed.Own() == nil {
+		if k.Restrictions = changed; changed.Scopes == nil && changed.Endpoints == nil && changed.IPs == nil &&
+			len(changed.Limits) == 0 && changed.Rate == nil {
 			k.Restrictions = nil
 		}
 	})

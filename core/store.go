@@ -99,12 +99,11 @@ type Store interface {
 	// Prices returns the prices of an account: the zero Prices before the first [Tx.PutPrices], and for a missing account.
 	Prices(ctx context.Context, account string) (*Prices, error)
 
-	// Consume counts a request if every limit of its plan has room for it, the bucket of its counter has a token, and it is
-	// not refused, and appends an entry to the history of
-	// the key and of the user, in one atomic and durable step. It decides and counts as
-	// [Counter.Consume] does on the deciding counter, on all meters or on none. It returns the usage after the step and
-	// whether the request is allowed. Consume is linearizable for each counter: the sum of the allowed costs in a window
-	// never exceeds a limit, and a request is denied only for one of the [Reasons].
+	// Consume counts a request if every limit of its terms has room for it, each of its [Buckets] has a token, and it is
+	// not refused. In the same atomic and durable step it appends an entry to the history of the key and of the user. It
+	// decides as [Counter.Decide] does, and counts as [Counter.Add] does, on all meters or on none. It returns the usage
+	// after the step and whether the request is allowed. Consume is linearizable for each counter: the sum of the allowed
+	// costs in a window never exceeds a limit that denies, and a request is denied only for one of the [Reasons].
 	//
 	// An allowed request that is not a look, see [Consumption.Counts], counts on the counter of the key and, if the counter of the
 	// user decides, on both. A look writes nothing. A denied request counts nowhere and need
@@ -112,7 +111,9 @@ type Store interface {
 	// true, an entry marked Denied is appended soon afterwards. The number of denials recorded on
 	// a day survives the death of the process.
 	//
-	// An allowed request with a cost takes a token out of the [Bucket] of the deciding counter, if its terms have a rate.
+	// A request without a key has only the counter and the history of its user: the user stands in for the key.
+	//
+	// An allowed request with a cost takes a token out of each of its [Buckets] that has a rate.
 	// A denied request takes none. A dropped bucket is full. A store may drop all buckets when it is closed, and a bucket that is
 	// full under the rate of its last request; when it has 1,000,000 other buckets, it may drop any.
 	//
@@ -129,7 +130,7 @@ type Store interface {
 	// RequestID under its key and that id, for RequestIDRetention by the clock of the requests, see
 	// [Consumption.Repeats]. A later request with the same id, even with other members, writes
 	// nothing. It gets the first answer again: allowed, with the usage and the window of that time,
-	// and the terms as FirstTerms, without their rate. The first count is durable by then, even if both requests ran
+	// and the terms as FirstTerms, without their rates. The first count is durable by then, even if both requests ran
 	// concurrently. Ids are compared byte by byte. Denied requests and requests of cost 0 are not
 	// remembered. Deleting the key forgets its ids; changing the key keeps them. If the clock steps
 	// back after an id has expired, a store may or may not remember the id.

@@ -33,7 +33,8 @@ type cachedUser struct {
 	core.User
 }
 
-// cachedPlan is a plan in memory with a reference to the prices of its account: a decision reads a plan anyway.
+// cachedPlan is a plan in memory with a reference to the prices of its account. A decision reads the plan anyway, and then needs
+// no look-up of the prices.
 type cachedPlan struct {
 	prices cacheRef[string, core.PriceList]
 	core.Plan

@@ -49,17 +49,18 @@ func (s *Service) keyUsage(v core.View, account, id string) (*KeyUsage, error) {
 	if k.PlanID == "" {
 		counter = cs[1]
 	}
-	terms := limited(pl, u, k, s.now())
+	terms := termsOf(pl, u, k, s.now())
 	limits := terms.Usages(&counter, &own, u.Anchors, s.now())
 	return &KeyUsage{LimitUsage: limits[0], Limits: limits, Plan: pl,
 		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
 }
 
-// limited returns the terms of a key, or of the counter of a user for a nil key, at a time.
-func limited(pl *core.Plan, u *core.User, k *core.Key, at time.Time) core.Terms {
+// termsOf returns the terms of a key at a time. A nil key stands for the shared counter of the user.
+func termsOf(pl *core.Plan, u *core.User, k *core.Key, at time.Time) core.Terms {
 	terms := pl.Terms()
-	if terms.Override(u.Overrides, at); k != nil {
-		terms.Own = k.Restrictions.Own()
+	terms.Override(u.Overrides, at)
+	if k != nil {
+		terms.Own = k.Own()
 	}
 	return terms
 }

@@ -12,16 +12,28 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// metersOf are the meters of an account besides requests: those of the limits of plans, keys and users, and of prices. The value is true for a meter that a
-// limit of a key or an override names.
+// metersOf are the meters that limits and prices of an account name, besides requests. The value is true if a limit of a key or
+// an override has named the meter.
 type metersOf map[string]bool
 
-// add adds the meters of limits.
-func (m metersOf) add(limits []core.Limit, own bool) {
-	for _, l := range limits {
-		if l.Meter != core.MeterRequests {
-			m[l.Meter] = m[l.Meter] || own
-		}
+// add adds a meter. own is true for a meter of a limit of a key or of an override.
+func (m metersOf) add(meter string, own bool) {
+	if meter != core.MeterRequests {
+		m[meter] = m[meter] || own
+	}
+}
+
+// addPlan adds the meters of the limits of a plan.
+func (m metersOf) addPlan(p *core.Plan) {
+	for _, l := range p.Limits {
+		m.add(l.Meter, false)
+	}
+}
+
+// addPrices adds the meters of prices.
+func (m metersOf) addPrices(p *core.Prices) {
+	for _, meter := range p.Meters() {
+		m.add(meter, false)
 	}
 }
 
@@ -29,13 +41,6 @@ func (m metersOf) add(limits []core.Limit, own bool) {
 func (m metersOf) has(meter string) bool {
 	_, has := m[meter]
 	return has
-}
-
-// addPrices adds the meters of prices.
-func (m metersOf) addPrices(p *core.Prices) {
-	for _, meter := range p.Meters() {
-		m[meter] = m[meter]
-	}
 }
 
 // loadMeters reads the meters of an account for the cache.
@@ -49,11 +54,11 @@ func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, er
 	}
 	meters := metersOf{}
 	for _, name := range a.OwnMeters {
-		meters[name] = true
+		meters.add(name, true)
 	}
 	list := func(p core.Page) ([]*core.Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	err = core.Each(ctx, core.ReadSize, list, func(p *core.Plan) error {
-		meters.add(p.Limits, false)
+		meters.addPlan(p)
 		return nil
 	})
 	if err != nil {
@@ -66,8 +71,8 @@ func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, er
 	return &meters, err
 }
 
-// Meters returns requests and the other meters of an account, sorted. Plans and prices name these meters now, or a limit of a key or an override has named
-// them.
+// Meters returns requests, and the other meters of an account, sorted: those that plans and prices name now, and those that a
+// limit of a key or an override has ever named.
 func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
 	meters, err := s.meters.get(ctx, account)
 	if err != nil {
@@ -110,12 +115,12 @@ func (b *Transaction) namedMeters(ctx context.Context) (metersOf, error) {
 	meters := metersOf{}
 	for _, p := range b.plans {
 		if p != nil {
-			meters.add(p.Limits, false)
+			meters.addPlan(p)
 		}
 	}
 	err := core.Each(ctx, core.ReadSize, b.tx.Plans, func(p *core.Plan) error {
 		if _, changed := b.plans[p.ID]; !changed {
-			meters.add(p.Limits, false)
+			meters.addPlan(p)
 		}
 		return nil
 	})
@@ -129,8 +134,8 @@ func (b *Transaction) namedMeters(ctx context.Context) (metersOf, error) {
 	return meters, err
 }
 
-// addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if the account has had each of them, and an error of the field if
-// it would have had too many.
+// addTo adds the meters to [core.Account.Meters] and OwnMeters. It returns errUnchanged if both have them already, and an error
+// of the field if the account would have had too many.
 func (m metersOf) addTo(a *core.Account, field string) error {
 	had, hadOwn := len(a.Meters), len(a.OwnMeters)
 	for _, name := range slices.Sorted(maps.Keys(m)) {

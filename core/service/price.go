@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -17,7 +16,7 @@ func (s *Service) Prices(ctx context.Context, account string) (*core.Prices, err
 
 // SetPrices replaces the prices of the account, and returns them. The next request is decided under the new prices.
 func (s *Service) SetPrices(ctx context.Context, account string, rules []core.PriceRule) (p *core.Prices, err error) {
-	err = s.runQuery(ctx, account, wholeAccount, func() error { // as for a plan: it reads the meters of all plans
+	err = s.runQuery(ctx, account, wholeAccount, func() error { // a large query: checkMeters reads all plans
 		p, err = changeOne(ctx, s, account, func(b *Transaction) (*core.Prices, error) { return b.SetPrices(rules) })
 		return err
 	})
@@ -47,9 +46,9 @@ func (b *Transaction) SetPrices(rules []core.PriceRule) (*core.Prices, error) {
 	return p, b.tx.PutPrices(p)
 }
 
-// Quote returns the price of a request of the account, as [Service.Validate] would find it. It counts nothing. An error of a member is a validation
-// error.
-func (s *Service) Quote(ctx context.Context, account string, p core.Priced) (q core.Quote, err error) {
+// Quote returns the price of a request of the account, as [Service.Validate] would find it. It counts nothing. An invalid member
+// is a validation error.
+func (s *Service) Quote(ctx context.Context, account string, p core.PricedRequest) (q core.Quote, err error) {
 	if err = cmp.Or(checkTarget(p.Path, p.Method), p.Check()); err == nil {
 		var list *core.PriceList
 		if list, err = s.prices.get(ctx, account); err == nil {
@@ -71,10 +70,10 @@ func (s *Service) loadPrices(ctx context.Context, account string) (*core.PriceLi
 	return p.Compiled(), nil
 }
 
-// price sets the costs of a request on each meter, and the meters that are charged afterwards: as the request says, else by the prices of the
-// account. unknown is a meter that the request names and the account does not have, "" for none.
+// price sets the costs of a request on each meter, and the meters that are charged afterwards. A meter that the request does not
+// name gets the price of the account. unknown is a meter that the request names and the account does not have, "" for none.
 func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core.Consumption) (unknown string, err error) {
-	var hits uint64 // the figures count keys, users and plans
+	var hits uint64 // not added to the statistics, which count look-ups of keys, users and plans
 	list, err := pl.prices.getOrFind(ctx, s.prices, pl.AccountID, &hits)
 	if err != nil {
 		return "", err
@@ -85,29 +84,26 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	}
 	quote := core.Quote{Requests: 1}
 	if !list.Empty() && !r.looks() {
-		if quote, err = list.Quote(&core.Priced{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), Model: r.Model, Usage: r.Usage}); err != nil {
+		if quote, err = list.Quote(&core.PricedRequest{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), Model: r.Model, Usage: r.Usage}); err != nil {
 			return "", err
 		}
 	}
-	says := func(meter string) bool {
+	given := func(meter string) bool {
 		return meter == core.MeterRequests && !r.CostByPrice || slices.ContainsFunc(r.Costs, func(m core.MeterCost) bool { return m.Meter == meter })
 	}
 	c.Cost, c.Costs, c.Later, c.Free = r.Cost, costs, r.Later, !r.looks()
 	if r.CostByPrice {
 		c.Cost = quote.Requests
 	}
-	if len(r.Costs) == 0 {
+	switch {
+	case len(r.Costs) == 0:
 		c.Costs = quote.Costs
-	} else if len(quote.Costs) > 0 {
-		c.Costs = slices.Clone(costs)
-		for _, m := range quote.Costs {
-			if !says(m.Meter) {
-				c.Costs = append(c.Costs, m)
-			}
-		}
-		slices.SortFunc(c.Costs, func(a, b core.MeterCost) int { return strings.Compare(a.Meter, b.Meter) })
+	case len(quote.Costs) > 0:
+		byPrice := slices.DeleteFunc(slices.Clone(quote.Costs), func(m core.MeterCost) bool { return given(m.Meter) })
+		c.Costs = slices.Concat(byPrice, costs) // nil for none
+		core.SortCosts(c.Costs)
 	}
-	if later := slices.DeleteFunc(slices.Clone(quote.Later), says); len(later) > 0 {
+	if later := slices.DeleteFunc(slices.Clone(quote.Later), given); len(later) > 0 {
 		c.Later = append(later, r.Later...)
 		slices.Sort(c.Later)
 	}

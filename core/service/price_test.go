@@ -106,7 +106,7 @@ func TestPriceOfARequest(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if r.CostByPrice && len(r.Costs) == 0 { // then a quote says the same
-				q, err := c.svc.Quote(t.Context(), c.id, core.Priced{Method: r.Method, Path: store.last.Entry.Endpoint, Model: r.Model, Usage: r.Usage})
+				q, err := c.svc.Quote(t.Context(), c.id, core.PricedRequest{Method: r.Method, Path: store.last.Entry.Endpoint, Model: r.Model, Usage: r.Usage})
 				if r.Path == "" && (err != nil || q.Requests != got.cost || cmp.Diff(q.Costs, got.costs) != "" || cmp.Diff(q.Later, got.later) != "") {
 					t.Errorf("quote %+v, %v; the request: %+v", q, err, got)
 				}
@@ -123,7 +123,7 @@ func TestPriceAboveTheLargestCost(t *testing.T) {
 	if e, ok := errors.AsType[*core.Error](err); !ok || e.Code != core.CodeInvalidRequest || e.Field != "usage" || store.last.KeyID != "" {
 		t.Errorf("got %v, and the consumption %+v", err, store.last)
 	}
-	if _, err := c.svc.Quote(t.Context(), c.id, core.Priced{Path: "/", Method: "GET", Model: "a\n"}); fieldOf(err) != "model" {
+	if _, err := c.svc.Quote(t.Context(), c.id, core.PricedRequest{Path: "/", Method: "GET", Model: "a\n"}); fieldOf(err) != "model" {
 		t.Errorf("a quote for an invalid model: %v", err)
 	}
 }
@@ -221,7 +221,7 @@ func TestMetersOfPrices(t *testing.T) {
 	}
 }
 
-// Each account has prices of its own, and each change of prices has a later time.
+// Each account has prices of its own, and each change of the prices gets a later time.
 func TestPricesOfAccounts(t *testing.T) {
 	c, _, _ := priced(t, rule("*", "", map[string]core.Price{"requests": "7"}))
 	other := newTenant(t, c.svc, "other")
@@ -229,7 +229,7 @@ func TestPricesOfAccounts(t *testing.T) {
 	if err != nil || len(p.Rules) != 0 || !p.UpdatedAt.IsZero() {
 		t.Errorf("another account: got %+v, %v", p, err)
 	}
-	q, err := c.svc.Quote(t.Context(), other.id, core.Priced{Method: "GET", Path: "/"})
+	q, err := c.svc.Quote(t.Context(), other.id, core.PricedRequest{Method: "GET", Path: "/"})
 	if err != nil || q.Rule != -1 || q.Requests != 1 {
 		t.Errorf("a quote of another account: got %+v, %v", q, err)
 	}

@@ -15,11 +15,11 @@ import (
 // Request is a request of a user, before the decision.
 type Request struct {
 	Secret   string // the value of the key; "" for a request that External identifies
-	Endpoint string // the path, for the history
-	Method   string // the HTTP method, for the history
+	Endpoint string // the path, for the history; also for the restrictions of the key and the price if Path is ""
+	Method   string // the HTTP method
 	IP       string // the address of the user, for the history; "" if unknown
 	CallerIP string // for the history if the address of the user is unknown; "" if unknown
-	Path     string // the path as the upstream gets it, with its escapes, for the restrictions of the key; "": Endpoint
+	Path     string // the path as the upstream gets it, with its escapes, for the restrictions of the key and the price
 
 	// External is the external id of the user, whom another program has authenticated, in place of a key. The counter of the user decides.
 	External string
@@ -32,15 +32,15 @@ type Request struct {
 
 	Cost int64 // 0…MaxCost; 0, without Costs and Later, checks the quota without using it, whatever the price is
 
-	// CostByPrice says that the request gives no Cost: its price is the cost of requests, 1 without a price.
+	// CostByPrice says that the request gives no Cost: the price sets the cost on the meter requests, 1 without a price.
 	CostByPrice bool
 
 	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. They override the price of the
 	// request, meter by meter. The store may keep the list: do not change it.
 	Costs []core.MeterCost
 
-	// Later lists the meters that the request names and that are charged afterwards, sorted: each limit of such a meter must have something
-	// left. The cost of each is 0.
+	// Later lists the meters that the request names with the cost 0 and that are charged afterwards, sorted. Each limit of such a
+	// meter must have something left.
 	Later []string
 
 	Model string          // for the price; "" if it is unknown
@@ -69,7 +69,7 @@ func (r *Request) Check() error {
 	if err := core.CheckCost(r.Cost); err != nil {
 		return err
 	}
-	if err := (&core.Priced{Model: r.Model, Usage: r.Usage}).Check(); err != nil {
+	if err := (&core.PricedRequest{Model: r.Model, Usage: r.Usage}).Check(); err != nil {
 		return err
 	}
 	if err := core.CheckNeed(r.Scopes, r.Features); err != nil {

@@ -23,7 +23,7 @@ type Transaction struct {
 	users map[int64]*core.User
 	keys  map[string]*core.Key
 
-	prices *core.Prices // written; nil while they are not
+	prices *core.Prices // that the transaction has set; nil for none
 
 	// The changes of the counts since the transaction began.
 	newPlans, newUsers int
@@ -273,7 +273,7 @@ func (b *Transaction) putPlan(before, after *core.Plan) error {
 func (b *Transaction) putUser(before, after *core.User) error {
 	if after != nil {
 		for _, o := range after.Overrides.List() {
-			b.ownMeters.add([]core.Limit{{Meter: o.Meter}}, true)
+			b.ownMeters.add(o.Meter, true)
 		}
 		if err := b.tx.PutUser(after); err != nil { // gives a new user its id
 			return err
@@ -309,7 +309,9 @@ func (b *Transaction) putKey(before, after *core.Key) error {
 	}
 	b.forgetDigests = append(b.forgetDigests, after.Digest)
 	b.keys[after.ID] = after
-	b.ownMeters.add(after.Own().Limits, true)
+	for _, l := range after.Own().Limits {
+		b.ownMeters.add(l.Meter, true)
+	}
 	return b.tx.PutKey(after)
 }
 

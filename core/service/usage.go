@@ -16,7 +16,7 @@ import (
 type LimitedCounter struct {
 	Plan              *core.Plan
 	core.CounterUsage                   // of the first limit
-	Limits            []core.LimitUsage // of all limits, the primary one first; of that only in a list of near limits
+	Limits            []core.LimitUsage // of all limits, the primary one first; a list of near limits has only the primary one
 }
 
 // Fullest returns the limit with the highest share that is used; of several, the first.
@@ -64,7 +64,7 @@ func (s *Service) NearLimits(ctx context.Context, account string, n int) (list [
 			list = append(list, near)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b NearLimit) int { return cmp.Compare(b.usedShare(), a.usedShare()) }) // overrides have changed shares
+	slices.SortStableFunc(list, func(a, b NearLimit) int { return cmp.Compare(b.usedShare(), a.usedShare()) }) // ownerOf applies overrides, which change shares
 	return list, nil
 }
 
@@ -84,7 +84,7 @@ func (s *Service) ownerOf(ctx context.Context, c LimitedCounter) (n NearLimit, c
 	if n.Key == nil {
 		plan = n.User.PlanID
 	}
-	terms := limited(c.Plan, n.User, n.Key, s.now())
+	terms := termsOf(c.Plan, n.User, n.Key, s.now())
 	n.Limits = []core.LimitUsage{{Limit: terms.LimitAt(0), Of: terms.OriginAt(0), Usage: c.Usage}}
 	return n, plan == c.Plan.ID, nil
 }

@@ -115,7 +115,7 @@ func (r *userUsageReader) read(of []limitedCounter, inSums bool) error {
 				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
-		terms := limited(pl, r.usage.User, of.key, r.at)
+		terms := termsOf(pl, r.usage.User, of.key, r.at)
 		limits := terms.Usages(&cs[i], &cs[i], of.anchors, r.at)
 		r.usage.add(LimitedCounter{pl, core.CounterUsage{CounterID: of.CounterID, Seq: of.seq, Usage: limits[0].Usage}, limits})
 		if inSums {

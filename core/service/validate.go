@@ -23,7 +23,7 @@ const (
 	Disabled   Outcome = "disabled"   // the key is inactive or its user disabled
 	Restricted Outcome = "restricted" // the key or its plan does not allow such a request
 	Denied     Outcome = "denied"     // the request does not fit into the quota
-	OverRate   Outcome = "rate"       // the request is over the rate of the plan
+	OverRate   Outcome = "rate"       // the request is over the rate of the plan or of the key
 	Allowed    Outcome = "allowed"    // the request was counted
 )
 
@@ -40,8 +40,8 @@ type Decision struct {
 	User *core.User
 	Plan *core.Plan
 
-	// LimitUsage is the limit that decided, with the usage in its window after the decision. Limits are all limits, the primary one first; nil if
-	// there is only that one.
+	// LimitUsage is the limit that decided, with the usage in its window after the decision. Limits are all limits, the primary
+	// one first; nil if there is only that one.
 	core.LimitUsage
 	Limits []core.LimitUsage
 
@@ -52,7 +52,7 @@ type Decision struct {
 	// Features are the features of the plan in force, nil unless the plan was read. They are shared: do not change them.
 	Features []string
 
-	// Cost is the cost of the request on the meter requests. It is 0 while HasUsage is false.
+	// Cost is the cost on the meter requests that the request or its price sets. It is 0 unless the quota was read.
 	Cost int64
 
 	// UnknownMeter is a meter of the request that no limit and no price of the account names, "" for none.
@@ -60,7 +60,8 @@ type Decision struct {
 
 	restriction *core.Error // with the outcome Restricted
 
-	// RetryAfter is the time until the rate allows a request, with the outcome OverRate, and RateOf says whose rate: of the plan or of the key.
+	// With the outcome OverRate, RetryAfter is the time until the rate allows a request, and RateOf is the owner of the rate: the
+	// plan or the key.
 	RetryAfter time.Duration
 	RateOf     core.Origin
 }
@@ -127,7 +128,7 @@ func (s *Service) Validate(ctx context.Context, account string, r Request) (Deci
 type pendingDecision struct {
 	Decision
 	consumption core.Consumption
-	special     bool   // the user has anchors or overrides
+	special     bool   // the user has anchors or overrides: a decision reads the user
 	hits        uint64 // look-ups of keys, users and plans answered from memory
 	stripe      int    // of Service.hits
 }
@@ -271,7 +272,9 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		return nil
 	}
 	c := s.newConsumption(d, k, r)
-	c.Shared, c.Terms, c.Own = shared, pl.Terms(), k.restrictions().Own()
+	if c.Shared, c.Terms = shared, pl.Terms(); k != nil {
+		c.Own = k.Own()
+	}
 	if d.special { // most users are not read at all: a likely cache miss
 		c.Anchors = u.Anchors
 		c.Override(u.Overrides, d.At)

@@ -288,8 +288,8 @@ func ownBucket(key ref) ref {
 	return key
 }
 
-// takeLocked takes a token out of a bucket. A nil rate has none. If the bucket is missing, it adds one, and drops a full one
-// among a few others. With maxBuckets in the shard, it drops the first of these to get full, even if that is not full yet.
+// takeLocked takes a token out of a bucket. With a nil rate it does nothing. If the bucket is missing, it adds one, and drops a
+// full one among a few others. With maxBuckets in the shard, it drops the first of these to get full, even if that is not full yet.
 func (s *shard) takeLocked(of ref, rate *core.Rate, at time.Time) {
 	if rate == nil {
 		return

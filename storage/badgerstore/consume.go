@@ -167,7 +167,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	if c.Rate != nil {
 		b.Deciding = decidingShard.bucketLocked(deciding.ref)
 	}
-	if c.Own != nil && c.Own.Rate != nil {
+	if c.Own.Rate != nil {
 		b.Own = keyShard.bucketLocked(ownBucket(key.ref))
 	}
 	d.result = deciding.Decide(c, &key.Counter, &b)
@@ -185,9 +185,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 		}
 		if c.Adjustment == nil && d.appended {
 			decidingShard.takeLocked(deciding.ref, c.Rate, c.Entry.At)
-			if c.Own != nil {
-				keyShard.takeLocked(ownBucket(key.ref), c.Own.Rate, c.Entry.At)
-			}
+			keyShard.takeLocked(ownBucket(key.ref), c.Own.Rate, c.Entry.At)
 		}
 	}
 	return d

@@ -15,10 +15,11 @@ import (
 type ref struct {
 	number  int64
 	account uint32
-	kind    uint32 // kindKey or kindUser; kindOwnRate of a bucket
+	kind    uint32 // kindKey or kindUser; kindOwnRate for a bucket
 }
 
-const kindOwnRate = 1 // of no record
+// kindOwnRate is the kind of the bucket for the own rate of a key. Buckets are only in memory: no record has this kind.
+const kindOwnRate = 1
 
 // compare orders counters by their pages.
 func (r ref) compare(other ref) int {

@@ -123,7 +123,7 @@ func TestEvent(t *testing.T) {
 	meters.Costs = []core.MeterCost{{Meter: "spend", Cost: 1}, {Meter: "tokens", Cost: core.MaxMeterCost}}
 	anchored.since, anchored.requestID, anchored.first = &since, "", nil
 	terms := core.Terms{Period: core.Month, OnExceed: core.AllowExceed, Limit: 9, Further: []core.Limit{{Meter: "tokens", Max: 7, Period: core.Lifetime}}, OfUser: 2,
-		Own: &core.OwnLimits{Limits: []core.Limit{{Meter: "spend", Max: 3, Period: core.Minute, OnExceed: core.AllowExceed}}}}
+		Own: core.OwnLimits{Limits: []core.Limit{{Meter: "spend", Max: 3, Period: core.Minute, OnExceed: core.AllowExceed}}}}
 	limited.first = &answer{terms, core.ConsumeResult{Deciding: 1, Usage: core.Usage{Window: ever, Used: 5}, Limits: []core.LimitUsage{
 		{Limit: terms.LimitAt(0), Of: core.OfPlan, Usage: core.Usage{Window: month, Used: 1}}, {Limit: terms.LimitAt(1), Of: core.OfUser, Usage: core.Usage{Window: ever, Used: 5}},
 		{Limit: terms.LimitAt(2), Of: core.OfKey, Usage: core.Usage{Window: month, Used: 2}}}}}

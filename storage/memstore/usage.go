@@ -10,7 +10,7 @@ import (
 // usage is what the store keeps of a key or user besides the resource.
 type usage struct {
 	counter core.Counter
-	buckets core.Buckets // as the deciding counter for the rates of plans, and as the counter of a key for its own rate
+	buckets core.Buckets // Deciding while this counter decides, Own for the own rate of a key
 	history []core.Entry // oldest first
 	days    days
 	results map[string]firstResult // by request id; of a key, or of requests without a key

@@ -17,9 +17,6 @@ func AppendTerms(b []byte, t *core.Terms) []byte {
 	b = appendMax(b, t.LimitAt(0))
 	b = AppendText(AppendText(b, t.PlanID), t.PlanName)
 	b = appendLimits(binary.AppendUvarint(b, t.OfUser), t.Further)
-	if t.Own == nil {
-		return append(b, 0)
-	}
 	return appendLimits(b, t.Own.Limits)
 }
 
@@ -45,10 +42,7 @@ func (r *Reader) Terms() (t core.Terms) {
 	primary := r.max(core.MeterRequests)
 	t.Period, t.OnExceed, t.Limit = primary.Period, primary.OnExceed, primary.Max
 	t.PlanID, t.PlanName, t.OfUser = r.Text(), r.Text(), r.Uvarint()
-	t.Further = r.limits()
-	if own := r.limits(); own != nil {
-		t.Own = &core.OwnLimits{Limits: own}
-	}
+	t.Further, t.Own.Limits = r.limits(), r.limits()
 	return t
 }
 

@@ -28,11 +28,11 @@ const unreachable = 1 << 54
 
 // Flags in a request to consume.lua.
 const (
-	flagShared = 1 << iota
-	flagWait   // write even if the request is repeated, so that WAIT covers the first write
-	flagRate   // the request takes a token
-	flagLook   // the request costs nothing
-	flagOwnRate
+	flagShared  = 1 << iota
+	flagWait    // write even if the request is repeated, so that WAIT covers the first write
+	flagRate    // the request takes a token from the bucket of the deciding counter
+	flagLook    // the request costs nothing
+	flagOwnRate // the request takes a token from the bucket for the own rate of its key
 )
 
 // maxAttempts is how often a request is tried that finds no counters.
@@ -90,15 +90,11 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	if !c.Counts() && c.Adjustment == nil {
 		flags |= flagLook
 	}
-	var own core.OwnLimits
-	if c.Own != nil {
-		own = *c.Own
-	}
 	decides := c.Adjustment == nil && c.Refused == ""
 	if decides && c.Rate != nil {
 		flags |= flagRate
 	}
-	if decides && own.Rate != nil {
+	if decides && c.Own.Rate != nil {
 		flags |= flagOwnRate
 	}
 	at := c.Entry.At
@@ -110,7 +106,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	b = record.AppendUint(b, 5, uint64(max(0, slices.Max(starts[:]))))
 	b = record.AppendUint(b, 3, uint64(max(0, core.DateOf(at))))
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
-	b = append(b, byte(len(c.Costs)), byte(len(c.Further)), byte(len(own.Limits)), byte(len(c.Later)))
+	b = append(b, byte(len(c.Costs)), byte(len(c.Further)), byte(len(c.Own.Limits)), byte(len(c.Later)))
 	for _, start := range starts[:core.Lifetime] {
 		b = record.AppendUint(b, 5, uint64(max(0, start)))
 	}
@@ -128,7 +124,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 		b = appendRate(b, c.Rate)
 	}
 	if flags&flagOwnRate != 0 {
-		b = appendRate(b, own.Rate)
+		b = appendRate(b, c.Own.Rate)
 	}
 	mark := markAllowed // the script changes it for a denial
 	switch {
@@ -152,10 +148,11 @@ func appendMax(b []byte, limit int64) []byte {
 
 // periodOf returns the period of a limit from 1, plus 128 for a limit that denies nothing.
 func periodOf(l core.Limit) byte {
+	p := byte(l.Period) + 1
 	if l.OnExceed == core.AllowExceed {
-		return byte(l.Period) + 129
+		p += 128
 	}
-	return byte(l.Period) + 1
+	return p
 }
 
 // appendRate appends the units that a bucket gets back in a millisecond, and its capacity.
@@ -207,7 +204,8 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here
 	return v, true, nil
 }
 
-// decodeResult decodes the second that the windows contain and the usage under each limit, and the same for the limits of the key.
+// decodeResult decodes the second that the windows contain and the usage under each limit: first of the deciding counter, then of
+// the counter of a key with limits of its own.
 func decodeResult(c *core.Consumption, r *record.Reader, reason core.Reason) core.ConsumeResult {
 	at := time.Unix(int64(r.Uint(5)), 0)
 	keyAt := at

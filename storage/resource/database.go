@@ -22,7 +22,7 @@ const (
 	User     Kind = 'U'
 	Plan     Kind = 'P'
 	Key      Kind = 'K'
-	Prices   Kind = 'T' // the tariff of an account: the id is empty; prices have no number and are in no set
+	Prices   Kind = 'T' // of an account: the id is empty. Prices have no number and are in no set.
 )
 
 // Scope is what a transaction reads and changes: the users, plans and keys of an account, or the registry, which has all accounts, owner's keys

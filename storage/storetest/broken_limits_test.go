@@ -41,23 +41,15 @@ var brokenLimits = []defect{
 			}
 		})},
 	{name: "ignores the limits of the key", caughtBy: "exact/own limits",
-		open: altered(func(c *core.Consumption) { c.Own = nil })},
+		open: altered(func(c *core.Consumption) { c.Own.Limits = nil })},
 	{name: "takes the limits of the key for limits of the deciding counter", caughtBy: "machine",
-		open: altered(func(c *core.Consumption) {
-			if c.Own != nil {
-				c.Further, c.Own = slices.Concat(c.Further, c.Own.Limits), &core.OwnLimits{Rate: c.Own.Rate}
-			}
-		})},
+		open: altered(func(c *core.Consumption) { c.Further, c.Own.Limits = slices.Concat(c.Further, c.Own.Limits), nil })},
 	{name: "has no rate of the key", caughtBy: "machine",
-		open: altered(func(c *core.Consumption) {
-			if c.Own != nil {
-				c.Own = &core.OwnLimits{Limits: c.Own.Limits}
-			}
-		})},
+		open: altered(func(c *core.Consumption) { c.Own.Rate = nil })},
 	{name: "has one bucket for both rates", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
-			if c.Own != nil && c.Rate == nil && !c.Shared {
-				c.Own, c.Rate = &core.OwnLimits{Limits: c.Own.Limits}, c.Own.Rate
+			if c.Rate == nil && !c.Shared {
+				c.Rate, c.Own.Rate = c.Own.Rate, nil
 			}
 		})},
 	{name: "denies what a limit only watches", caughtBy: "machine",

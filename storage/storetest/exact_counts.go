@@ -63,7 +63,7 @@ func exactOwn(e *env) {
 		for n := range times {
 			c := endpoint(limit(request(keys[i%5], noon), core.Month, quota), "/%d/%d", i, n)
 			if i%5 == 0 {
-				c.Own = &core.OwnLimits{Limits: []core.Limit{{Meter: core.MeterRequests, Max: own, Period: core.Day}}}
+				c.Own.Limits = []core.Limit{{Meter: core.MeterRequests, Max: own, Period: core.Day}}
 			}
 			v, err := e.Store.Consume(e.ctx, &c)
 			if err != nil {

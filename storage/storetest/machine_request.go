@@ -57,7 +57,7 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 		c = atRate(c, 1, rapid.SampledFrom([]core.RatePer{core.PerSecond, core.PerMinute}).Draw(t, "per"), rapid.Int64Range(1, 3).Draw(t, "burst"))
 	}
 	if rapid.IntRange(0, 3).Draw(t, "own rate") == 0 && c.KeyID != "" {
-		c.Own = &core.OwnLimits{Rate: &core.Rate{Requests: 1, Per: core.PerMinute, Burst: rapid.Int64Range(1, 3).Draw(t, "own burst")}}
+		c.Own.Rate = &core.Rate{Requests: 1, Per: core.PerMinute, Burst: rapid.Int64Range(1, 3).Draw(t, "own burst")}
 	}
 	if rapid.IntRange(0, 2).Draw(t, "limited") > 0 {
 		return c
@@ -66,9 +66,6 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 	c.Further = drawLimits(t)
 	c.OfUser = uint64(rapid.IntRange(0, 1<<(1+len(c.Further))-1).Draw(t, "overrides"))
 	if rapid.Bool().Draw(t, "own") && c.KeyID != "" {
-		if c.Own == nil {
-			c.Own = new(core.OwnLimits)
-		}
 		c.Own.Limits = drawLimits(t)
 	}
 	c.Free = rapid.IntRange(0, 3).Draw(t, "free") == 0

@@ -6,8 +6,8 @@
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
 --
--- KEYS  1 hash of counters: u (user) and the Seq of each key; r and u or a Seq: the token bucket of that counter; k and a Seq: that of the own
---         rate of a key; nu: the denials of requests without a key
+-- KEYS  1 hash of counters: u (user) and the Seq of each key; r and u or a Seq: the token bucket of that counter;
+--         k and a Seq: the token bucket for the own rate of a key; nu: the denials of requests without a key
 --       2 history of the user, a list     3 history of the key, if there is a key
 --       4 request ids of the key, a hash  5 request ids of the day before; only with a request id
 -- ARGV  1 the request, packed  2 Seq of the key, or u for a request or an adjustment without a key
@@ -15,8 +15,9 @@
 --       4 digest of the request id  5 terms for the reply to a repeat; only with a request id
 --
 -- Returns REPLY: outcome, the second that the windows contain, the usage in the period of the primary limit, then the
--- usage of each further limit (7 bytes); if the key has limits of its own, the second that the windows of its counter contain (5 bytes), and the
--- usage of each (7 bytes); then with outcome 4 or 5 the milliseconds until there is a token (5 bytes). One string costs less than an array.
+-- usage of each further limit (7 bytes). If the key has limits of its own, the second that the windows of its counter contain
+-- (5 bytes) and the usage of each of these limits (7 bytes) follow. With outcome 4 or 5, the milliseconds until there is a token
+-- (5 bytes) follow. One string costs less than an array.
 --   0 denied  1 allowed  2 repeated, followed by the stored answer  3 a counter is missing or about to move
 --   4 denied because the bucket has no token  5 the same, for the own rate of the key
 --
@@ -59,7 +60,7 @@ if ARGV[4] then
 	end
 end
 
--- The cost on each meter, 0 for a meter that is charged later, and the limits; the limits of the key are the last ones. Tables only if there are any.
+-- costs has the cost on each meter, 0 for a meter that is charged later. limits has the further limits, those of the key last.
 local costs, limits
 if ncosts > 0 or nlimits > 0 or nown > 0 or nlater > 0 then
 	costs, limits = {requests = cost > 0 and cost or nil}, {}
@@ -86,8 +87,8 @@ local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000
 -- The usage is in d (day), w, m, y, mi (minute), h, l (lifetime) and t (the calendar day), in the order of the periods; also as a
 -- table if the request is unusual.
 --
--- If the key has limits of its own, its counter is read first. Then the deciding counter decides, which is that of the user if it is shared. Then,
--- for an allowed request, that of the key counts.
+-- Step 0 reads the counter of a key with limits of its own. Step 1 decides, and counts on the deciding counter: that of the user if
+-- the key shares it, else that of the key. Step 2 counts on the counter of a key that shares the counter of its user.
 local allowed, reply, at, keyAt, used = true, nil, nil, nil, nil
 for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 do
 	local isUser = shared and i == 1
