@@ -135,6 +135,7 @@ type Store struct {
 	db       *table.DB
 	held     *badger.Txn // the view of a snapshot, nil for a store
 	dir      string
+	release  func()        // ends the claim of the directory
 	options  Options       // as Open has completed them
 	identity []fs.FileInfo // of the directory of the store and of the event log, as Open found them
 	log      *slog.Logger

@@ -52,7 +52,7 @@ func Check(dir string, o CheckOptions) (c CheckReport, err error) {
 		}
 		damage(err)
 	}
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err == nil {
 		defer release()
 		err = c.files(dir, o)
@@ -72,15 +72,18 @@ func (c *CheckReport) files(dir string, o CheckOptions) error {
 		}
 		return err
 	}
-	err := table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress, err error) error {
-		if p.Tables > 0 {
-			c.Tables, c.Bytes = p.Tables, p.Bytes
-			if p.Tables%100 == 0 || p.Tables == p.Of {
-				o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
+	var err error
+	if hasSegment(dir) { // otherwise the store is new, and has no database
+		err = table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress, err error) error {
+			if p.Tables > 0 {
+				c.Tables, c.Bytes = p.Tables, p.Bytes
+				if p.Tables%100 == 0 || p.Tables == p.Of {
+					o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
+				}
 			}
-		}
-		return report(err)
-	})
+			return report(err)
+		})
+	}
 	if err != nil {
 		return err
 	}

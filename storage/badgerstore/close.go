@@ -82,9 +82,14 @@ func (s *Store) close() error {
 // the table would be ahead of the event log, on a full disk, because the write of the table would end the process, and when
 // the file system cannot be written, because Badger would try again endlessly. Then this process cannot open the store again.
 func (s *Store) closeBadger(unwritten error) error {
+	if s.db == nil {
+		s.release()
+		return nil
+	}
 	if unwritten != nil || s.space.Ready() != nil {
 		unclosed.Store(s.dir, s)
 		return nil
 	}
+	defer s.release()
 	return s.db.Close()
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
@@ -26,35 +28,36 @@ const (
 	valueLogSuffix = table.ValueLogSuffix
 )
 
-// earlierEventLog is the directory of the event log in a store that a build before the first release has written. Such a
-// store has another layout, and cannot be read.
-const earlierEventLog = "ledger"
+// errForeign means that a directory has the database of another program.
+var errForeign = errors.New("it has the database of another program: name another directory")
 
-var errEarlier = errors.New("an earlier build of Limitkeeper wrote it, before the first release: name another directory")
-
-// claim locks the directory of a store that is not open, until release is called. It refuses a store of a build before the
-// first release.
-func claim(dir string) (release func(), err error) {
-	if _, err := os.Stat(filepath.Join(dir, earlierEventLog)); err == nil {
-		return nil, errEarlier
+// prepareDir claims the directory of a store until release is called. It creates the directory and that of the event log if they
+// do not exist, checks that this process can write to them, and takes all permissions from other users.
+func prepareDir(dir string, log *slog.Logger) (release func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
 	}
-	return table.Claim(dir)
+	if release, err = table.Claim(dir); err != nil {
+		return nil, err
+	}
+	events := filepath.Join(dir, eventLogDir)
+	if err = restrictDir(dir, log); err == nil && exists(filepath.Join(dir, badger.ManifestFilename)) && !exists(events) && logOnDisk(dir) == 0 {
+		err = errForeign
+	}
+	if err == nil {
+		err = probe(dir)
+	}
+	if err == nil {
+		err = os.MkdirAll(events, 0o700)
+	}
+	if err != nil {
+		release()
+	}
+	return release, err
 }
 
-// prepareDir creates the directory if it does not exist. It checks that this process can write to the directory, and
-// takes all permissions from other users.
-func prepareDir(dir string, log *slog.Logger) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	release, err := claim(dir)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if err := restrictDir(dir, log); err != nil {
-		return err
-	}
+// probe returns an error when this process cannot create a file in a directory.
+func probe(dir string) error {
 	file, err := os.CreateTemp(dir, probePrefix)
 	if err != nil {
 		return err
@@ -199,7 +202,7 @@ func restrictDir(dir string, log *slog.Logger) error {
 
 // ownNames are patterns for all other names in the directory of a store, and names that other programs leave in any directory:
 // lost+found of a new volume, and names that begin with a dot, such as .gitkeep and .snapshot.
-var ownNames = []string{"LOCK", eventLogDir, table.ImagePrefix + "*", rebuildName, probePrefix + "*", "lost+found", ".*"}
+var ownNames = []string{"LOCK", eventLogDir, table.ImagePrefix + "*", probePrefix + "*", "lost+found", ".*"}
 
 // foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".
 func foreignEntry(dir string) (string, error) {
@@ -209,7 +212,7 @@ func foreignEntry(dir string) (string, error) {
 			match, _ := filepath.Match(pattern, entry.Name())
 			return match
 		}
-		if !slices.ContainsFunc(ownNames, isOwn) && !slices.ContainsFunc(databaseNames, isOwn) {
+		if !slices.ContainsFunc(ownNames, isOwn) && !slices.ContainsFunc(table.Names, isOwn) {
 			return entry.Name(), err
 		}
 	}

@@ -246,6 +246,7 @@ func closeLeft(t testing.TB, dir string) {
 	if err := s.db.Close(); err != nil {
 		t.Errorf("close Badger: %v", err)
 	}
+	s.release()
 }
 
 // databaseFiles returns the files of a database by name.

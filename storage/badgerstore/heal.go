@@ -9,7 +9,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // A store that serves rebuilds its database as a start does, when it finds damage of the database: a block that cannot be
@@ -51,17 +50,16 @@ func (s *Store) heal(cause error) {
 	if s.closed {
 		return
 	}
-	began := time.Now()
-	s.healing.at.Store(began.Unix())
+	s.healing.at.Store(time.Now().Unix())
 	s.healing.done.Store(0)
 	s.background.stop()
-	err := s.renewOpen()
+	err := s.renewOpen(cause)
 	for waits := 0; (diskspace.NoRoom(err) || noDescriptors(err) || errors.Is(err, eventlog.ErrTemporary)) && !s.closing.Load(); waits++ {
 		if waits == 0 {
 			s.log.Error("the database cannot be rebuilt yet: the store tries again every second", "dir", s.dir, "error", err)
 		}
 		time.Sleep(healRetry)
-		err = s.renewOpen()
+		err = s.renewOpen(cause)
 	}
 	if err != nil {
 		err = core.Logged(fmt.Errorf("%w: %w", errBadger, withAdvice(s.dir, err))) // no read is answered, either
@@ -70,29 +68,19 @@ func (s *Store) heal(cause error) {
 		return
 	}
 	s.background.start(s)
-	s.log.Warn("the database is rebuilt, and the store serves again", "dir", s.dir, "duration", time.Since(began).Round(time.Millisecond))
 }
 
 // renewOpen rebuilds the database of an open store. The caller holds life. It first writes all events and unlogged counters to the
 // files of the event log, because the replay reads only these files.
-func (s *Store) renewOpen() error {
+func (s *Store) renewOpen(cause error) error {
 	for i := range s.counters.shards {
 		sh := &s.counters.shards[i]
 		sh.mu.Lock()
 		s.appendUnlogged(sh)
 		sh.mu.Unlock()
 	}
-	err := s.events.Flush()
-	if err == nil {
-		_ = table.Guard(s.db.Close) // the files are deleted
-		err = rebuild(s.dir, s.events.From(), s.log)
-	}
-	if err == nil {
-		err = s.openDatabase()
-	}
-	if err != nil {
+	if err := s.events.Flush(); err != nil {
 		return err
 	}
-	s.failed.Store(nil)
-	return s.openAndReplay(s.options)
+	return s.openDatabase(cause)
 }

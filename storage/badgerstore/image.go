@@ -21,10 +21,9 @@ import (
 // Two images are kept, so that one may be damaged. The event log is kept from the older one on.
 
 const (
-	imagesKept  = 2
-	imageBytes  = 2 << 30         // bytes of the event log after which the next image is due, less with a small max_history
-	imageCheck  = time.Second     // between two looks whether an image is due
-	rebuildName = "rebuild-draft" // the directory in which a new database is made
+	imagesKept = 2
+	imageBytes = 2 << 30     // bytes of the event log after which the next image is due, less with a small max_history
+	imageCheck = time.Second // between two looks whether an image is due
 )
 
 // doubtful reports whether an error puts the database in doubt. The event log cannot be rebuilt.
@@ -32,28 +31,11 @@ func doubtful(err error) bool {
 	return (isDamage(err) || errors.Is(err, errBadger)) && !errors.Is(err, eventlog.ErrDamaged)
 }
 
-// databaseNames are patterns for the names of all files of the database, MANIFEST last.
-var databaseNames = []string{
-	table.InventoryName + "*", "*" + table.Suffix, "*" + logSuffix, "*" + valueLogSuffix, "DISCARD", "KEYREGISTRY*", "REWRITE-KEYREGISTRY", "MANIFEST*",
-}
-
-// filesOfDatabase returns the paths of all files of the database in a directory, MANIFEST last.
-func filesOfDatabase(dir string) (paths []string, err error) {
-	entries, err := os.ReadDir(dir)
-	for _, pattern := range databaseNames {
-		for _, entry := range entries {
-			if match, _ := filepath.Match(pattern, entry.Name()); match {
-				paths = append(paths, filepath.Join(dir, entry.Name()))
-			}
-		}
-	}
-	return paths, err
-}
-
-// source is what a database is rebuilt from, besides the event log: an image, or nothing.
+// source is what a database is rebuilt from, besides the event log: the records of an image, or nothing.
 type source struct {
 	state   table.State
-	records table.Records
+	records table.Records // nil for nothing
+	stays   bool          // the source is the database itself, which was closed: see [Repair]
 }
 
 // newestSource returns the newest whole image in a directory that the event log can continue. The event log begins
@@ -66,7 +48,7 @@ func newestSource(dir string, from int64, log *slog.Logger) (source, error) {
 		}
 		state, records, err := table.ReadImage(dir, position)
 		if err == nil {
-			return source{state, records}, nil
+			return source{state: state, records: records}, nil
 		}
 		if !isDamage(err) {
 			return source{}, err
@@ -79,65 +61,22 @@ func newestSource(dir string, from int64, log *slog.Logger) (source, error) {
 	if from > firstPosition {
 		return source{}, firstOf(err, &table.DamageError{File: table.ImagePrefix + "*", What: "there is no whole image of the database that the event log continues: restore a backup"})
 	}
-	return noSource, err
+	return source{}, err
 }
 
-// noSource is the source of a database that is rebuilt from the event log alone.
-var noSource = source{records: func(func(key, value []byte) error) error { return nil }}
-
-// rebuild deletes the database of a store, and creates it again from the newest image that the event log continues.
-func rebuild(dir string, from int64, log *slog.Logger) error {
-	src, err := newestSource(dir, from, log)
-	if err != nil {
-		return err
-	}
-	return src.renew(dir)
-}
-
-// renew deletes the database of a store that is not open, and rebuilds it from a source, without the event log. When it
-// is interrupted, the next start rebuilds the database again: the files without MANIFEST are damage.
-func (src source) renew(dir string) error {
-	release, err := claim(dir)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if old, _, err := table.ReadState(dir); err == nil {
-		src.state.Log = max(src.state.Log, old.Log) // the end of the event log stays known
-	}
-	return src.renewClaimed(dir)
-}
-
-func (src source) renewClaimed(dir string) error {
-	draft := filepath.Join(dir, rebuildName)
-	old, err := filesOfDatabase(dir)
-	if err = firstOf(err, os.RemoveAll(draft)); err != nil {
-		return err
-	}
-	for _, path := range slices.Backward(old) {
-		err = firstOf(err, os.Remove(path))
+// create deletes the database of a store, and creates it again from a source, without the event log.
+func (src source) create(o table.Options) (*table.DB, error) {
+	if err := table.Remove(o.Dir); err != nil {
+		return nil, err
 	}
 	needs := uint64(diskspace.OpeningNeeds)
-	if info, err := os.Stat(table.ImagePath(dir, src.state.Position)); err == nil {
+	if info, err := os.Stat(table.ImagePath(o.Dir, src.state.Position)); err == nil {
 		needs += uint64(info.Size())
 	}
-	err = firstOf(err, diskspace.None(dir).Need(needs, "the database that is rebuilt"), os.Mkdir(draft, 0o700))
-	if err == nil {
-		err = table.Create(draft, src.state, src.records)
+	if err := diskspace.None(o.Dir).Need(needs, "the database that is rebuilt"); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return err
-	}
-	fresh, err := filesOfDatabase(draft)
-	if err != nil {
-		return err
-	}
-	for _, path := range fresh {
-		if err := os.Rename(path, filepath.Join(dir, filepath.Base(path))); err != nil {
-			return err
-		}
-	}
-	return firstOf(os.RemoveAll(draft), eventlog.OS.SyncDir(dir))
+	return table.Create(o, src.state, src.records)
 }
 
 // findImages removes the images that the event log cannot continue, and stores the positions of the others.

@@ -24,11 +24,9 @@ var databaseLosses = map[string]func(t *testing.T, dir string){
 	"no MANIFEST":       func(t *testing.T, dir string) { remove(t, glob(t, dir, "MANIFEST")) },
 	"INVENTORY emptied": func(t *testing.T, dir string) { truncate(t, glob(t, dir, "INVENTORY")) },
 	"no file of the database": func(t *testing.T, dir string) {
-		paths, err := filesOfDatabase(dir)
-		if err != nil {
+		if err := table.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
-		remove(t, paths)
 	},
 }
 
@@ -144,21 +142,37 @@ func TestRenewWithoutImage(t *testing.T) {
 	}
 }
 
-// TestRenewInterrupted: the process is killed while the database is rebuilt. The next start rebuilds it again.
+// TestRenewInterrupted: the process is killed at any moment while the database is rebuilt. The next start rebuilds it again.
 func TestRenewInterrupted(t *testing.T) {
 	whole, want := imagedStore(t, true)
-	for name, lost := range map[string][]string{"draft": {"*.sst", "MANIFEST", "INVENTORY"}, "moved": {"MANIFEST"}} {
-		dir := copyOf(t, whole)
-		for _, pattern := range lost {
-			remove(t, glob(t, dir, pattern))
-		}
-		if err := os.MkdirAll(filepath.Join(dir, rebuildName), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		copyFiles(t, filepath.Join(dir, rebuildName), whole)
+	dir := copyOf(t, whole)
+	remove(t, glob(t, dir, "INVENTORY"))
+	src, err := newestSource(dir, firstPosition+1, quiet.Logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moments []string
+	n := 0
+	interrupted := source{state: src.state, records: func(fn func(key, value []byte) error) error {
+		return src.records(func(key, value []byte) error {
+			if n++; n%20 == 0 {
+				moments = append(moments, killedCopy(t, dir))
+			}
+			return fn(key, value)
+		})
+	}}
+	db, err := interrupted.create(tableOptions(dir, quiet.Logger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	moments = append(moments, killedCopy(t, dir))
+	if err := db.Close(); err != nil || len(moments) < 3 {
+		t.Fatalf("got %v, %d moments", err, len(moments))
+	}
+	for i, dir := range moments {
 		s := openAlone(t, dir, smallSegments)
 		if got, err := dump(s); err != nil || got != want {
-			t.Errorf("%s: got %v and other answers than before: %s", name, err, firstDifference(got, want))
+			t.Errorf("moment %d: got %v and other answers than before: %s", i, err, firstDifference(got, want))
 		}
 	}
 }
@@ -351,8 +365,7 @@ func TestImageDuringWrites(t *testing.T) {
 func TestReplayWritesPages(t *testing.T) {
 	whole, want := filledStore(t, false)
 	dir := copyOf(t, whole)
-	src, err := newestSource(dir, 0, quiet.Logger)
-	if err := firstOf(err, src.renew(dir)); err != nil {
+	if err := table.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	var moments []string

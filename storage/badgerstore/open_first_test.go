@@ -20,24 +20,14 @@ func TestInterruptedFirstOpening(t *testing.T) {
 	_ = openAlone(t, made, Options{Logger: quiet.Logger, failpoint: func(at failpoint) {
 		if at == failCommit || at == failCommitted { // the schema is written
 			dir := t.TempDir()
-			copyDatabase(t, dir, made)
+			copyKilled(t, dir, made)
 			moments = append(moments, dir)
 		}
 	}})
 	if len(moments) != 2 {
 		t.Fatalf("got %d moments, want 2", len(moments))
 	}
-	for _, change := range []func(dir string) error{
-		func(dir string) error { return os.Mkdir(filepath.Join(dir, eventLogDir), 0o700) },
-		func(dir string) error { return os.WriteFile(filepath.Join(dir, eventLogDir, "spare"), nil, 0o600) },
-	} {
-		dir := copyOf(t, moments[len(moments)-1])
-		if err := change(dir); err != nil {
-			t.Fatal(err)
-		}
-		moments = append(moments, dir)
-	}
-	// The order in which the files are created. Each file is empty at first.
+	// The order in which the files are created, after the directory of the event log. Each file is empty at first.
 	order := []string{badger.ManifestFilename, badger.KeyRegistryFileName, "00001" + logSuffix, "DISCARD", "000001" + valueLogSuffix, table.InventoryName}
 	drafts := map[string]string{ // the names of files while they are written
 		badger.ManifestFilename: "MANIFEST-REWRITE", badger.KeyRegistryFileName: badger.KeyRegistryRewriteFileName,
@@ -58,7 +48,14 @@ func TestInterruptedFirstOpening(t *testing.T) {
 		}
 		moments = append(moments, empty, without)
 	}
-	for i, dir := range moments {
+	spare := copyOf(t, moments[0])
+	if err := os.WriteFile(filepath.Join(spare, eventLogDir, "spare"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, dir := range append(moments, spare) {
+		if err := os.MkdirAll(filepath.Join(dir, eventLogDir), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		s, err := open(dir, quiet)
 		if err != nil {
 			t.Errorf("moment %d, with %v: %v", i, filesIn(t, dir), err)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -64,39 +63,13 @@ func TestNewDirectory(t *testing.T) {
 	}
 }
 
-// TestEarlierBuild: a store of a build before the first release is refused in one line and not changed, whatever the schema in
-// its database. A failure means that the store reads records of another layout.
-func TestEarlierBuild(t *testing.T) {
-	dir := t.TempDir()
-	setRecord(t, dir, path("v"), encodeNumber(schema))
-	if err := os.Mkdir(filepath.Join(dir, "ledger"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	before := contents(t, dir)
-	for call, run := range map[string]func() error{
-		"Open":   func() error { _, err := Open(dir, Options{}); return err },
-		"Check":  func() error { _, err := Check(dir, CheckOptions{}); return err },
-		"Repair": func() error { _, err := Repair(dir, nil); return err },
-	} {
-		err := run()
-		wantOneLine(t, err, dir)
-		if !errors.Is(err, errEarlier) || !maps.Equal(contents(t, dir), before) {
-			t.Errorf("%s: got error %v, or other files, want %v and no change", call, err, errEarlier)
-		}
-	}
-	if err := os.Remove(filepath.Join(dir, "ledger")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(dir, Options{})
-	if wantOneLine(t, err, dir); !strings.Contains(err.Error(), "another program") {
-		t.Errorf("Open of the database alone: got error %v, want that it is of another program", err)
-	}
-}
-
 // TestLaterSchema: Open refuses a store of a later version, and does not change the store. The schema of a young store is only
 // in the event log.
 func TestLaterSchema(t *testing.T) {
 	dir := t.TempDir()
+	if err := mustOpen(t, dir, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
 	setRecord(t, dir, at(kindSchema), encodeNumber(schema+1))
 	_, err := Open(dir, Options{})
 	wantOneLine(t, err, dir)
@@ -121,9 +94,18 @@ func TestLaterSchema(t *testing.T) {
 // store, which Open rebuilds.
 func TestOtherDatabase(t *testing.T) {
 	dir := t.TempDir()
-	setRecord(t, dir, path("something"), []byte("else"))
-	_, err := Open(dir, Options{})
-	wantOneLine(t, err, dir)
+	other, err := badger.Open(badger.DefaultOptions(dir).WithLogger(nil))
+	if err == nil {
+		err = other.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, dir)
+	_, err = Open(dir, Options{})
+	if wantOneLine(t, err, dir); !errors.Is(err, errForeign) || !maps.Equal(contents(t, dir), before) {
+		t.Errorf("Open: got error %v, or other files, want %v and no change", err, errForeign)
+	}
 	store := t.TempDir()
 	if err := mustOpen(t, store, Options{}).Close(); err != nil {
 		t.Fatal(err)
@@ -135,11 +117,16 @@ func TestOtherDatabase(t *testing.T) {
 // setRecord writes a record to the database of a store that is not open.
 func setRecord(t *testing.T, dir string, p path, value []byte) {
 	t.Helper()
+	state, _, err := table.ReadState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	db, err := table.Open(table.Options{Dir: dir, Logger: quiet.Logger, Boot: table.Boot()})
 	if err != nil {
 		t.Fatalf("badger.Open: %v", err)
 	}
 	err = db.Update(func(txn *badger.Txn) error { return txn.Set(p, value) })
+	db.Finish(state)
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatalf("write a record: %v", err)
 	}
@@ -147,10 +134,6 @@ func setRecord(t *testing.T, dir string, p path, value []byte) {
 
 // TestEmptyLogs: a kill can leave empty logs of Badger. The store still opens, without loss.
 func TestEmptyLogs(t *testing.T) {
-	if !table.Claims {
-		t.Logf("on %s the store does not remove empty logs", runtime.GOOS)
-		return
-	}
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	withAccount(t, s)

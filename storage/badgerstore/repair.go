@@ -31,7 +31,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 type repairPlan struct {
 	dir   string
 	log   eventlog.Report
-	from  source       // without records the database that was closed, which stays
+	from  source
 	until int64        // the repaired store has everything before this position
 	keep  eventlog.Run // the part of the event log that is kept
 }
@@ -92,8 +92,8 @@ func (p *repairPlan) options() eventlog.Options {
 func repairSources(dir string) (sources []source, err error) {
 	if state, closed, err := table.ReadState(dir); err == nil && closed {
 		o := tableOptions(dir, slog.New(slog.DiscardHandler))
-		if err = table.Inspect(o); err == nil {
-			sources = append(sources, source{state: state})
+		if err = table.Verify(o, func(_ table.Progress, err error) error { return err }); err == nil {
+			sources = append(sources, source{state: state, stays: true})
 		} else if !doubtful(err) {
 			return nil, err
 		}
@@ -102,12 +102,12 @@ func repairSources(dir string) (sources []source, err error) {
 	for _, position := range slices.Backward(positions) {
 		state, records, err := table.ReadImage(dir, position)
 		if err == nil {
-			sources = append(sources, source{state, records})
+			sources = append(sources, source{state: state, records: records})
 		} else if !isDamage(err) {
 			return nil, err
 		}
 	}
-	return append(sources, noSource), err
+	return append(sources, source{}), err
 }
 
 // consider takes a source and a run that includes its position into the plan, if the repaired store then has more of the event log than
@@ -115,7 +115,7 @@ func repairSources(dir string) (sources []source, err error) {
 func (p *repairPlan) consider(from source, keep eventlog.Run) {
 	until, log := keep.To, from.state.Log
 	if until < log { // the database may have records behind the run
-		if from.records == nil { // the mark of the closed database cannot be moved
+		if from.stays { // the mark of the closed database cannot be moved
 			return
 		}
 		until, keep = from.state.Position, eventlog.Run{From: log, To: log}
@@ -130,7 +130,7 @@ func (p *repairPlan) consider(from source, keep eventlog.Run) {
 // An interrupted repair can be planned again: the plan is the same, or has the prepared database as its source.
 func (p *repairPlan) apply() (names []string, err error) {
 	err = firstOf(diskspace.None(p.dir).Need(diskspace.OpeningNeeds, "a repair"), os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700))
-	if err == nil && p.from.records != nil {
+	if err == nil && !p.from.stays {
 		err = p.renewDatabase()
 	}
 	if err != nil {
@@ -144,7 +144,7 @@ func (p *repairPlan) apply() (names []string, err error) {
 func (p *repairPlan) renewDatabase() error {
 	src := p.from
 	src.state.Log = p.keep.To
-	if p.until < p.keep.To {
+	if p.until < p.keep.To && p.from.records != nil {
 		src.records = func(fn func(key, value []byte) error) error {
 			return p.from.records(func(key, value []byte) error {
 				if bytes.Equal(key, at(kindCheckpoint)) {
@@ -154,11 +154,16 @@ func (p *repairPlan) renewDatabase() error {
 			})
 		}
 	}
-	// Newer images have records that the event log is losing. renewClaimed syncs the directory.
+	// Newer images have records that the event log is losing.
 	if err := table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }); err != nil {
 		return err
 	}
-	return src.renewClaimed(p.dir)
+	db, err := src.create(tableOptions(p.dir, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	db.Finish(src.state)
+	return db.Close()
 }
 
 // lines describes each damage, the kept part of the event log, the history before this part, and everything behind it.

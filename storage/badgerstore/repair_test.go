@@ -122,9 +122,6 @@ func TestRepairInUse(t *testing.T) {
 // TestRepairHoldsLock: while Repair changes the event log, no other process can lock the store. A server that
 // could start in between would answer requests whose counts the repair then cuts off.
 func TestRepairHoldsLock(t *testing.T) {
-	if !table.Claims {
-		t.Skip("the store is locked by Badger alone")
-	}
 	whole, _ := imagedStore(t, true)
 	files := segmentFiles(t, whole)
 	for name, c := range map[string]struct {
@@ -162,9 +159,6 @@ func TestRepairHoldsLock(t *testing.T) {
 // TestRepairEmptyLogs: Repair works in a directory with empty logs of Badger, as a kill can leave them. The plan alone
 // removes none of them.
 func TestRepairEmptyLogs(t *testing.T) {
-	if !table.Claims {
-		t.Skip("the store does not remove empty logs")
-	}
 	d := storeToDamage(t, false)
 	dir := copyOf(t, d.dir)
 	changeByte(t, filepath.Join(dir, eventLogDir, d.files[3]), segmentData+5)

@@ -43,13 +43,9 @@ type State struct {
 	Time     int64 `json:"time"`     // of the clock of the store, Unix seconds; 0 when unknown
 }
 
-// readInventory reads the inventory of a directory. It returns an empty one when there is none: the database is new, the
-// inventory is lost, or another program has written the database.
+// readInventory reads the inventory of a directory. A missing one is damage.
 func readInventory(dir string) (inv inventory, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, InventoryName))
-	if errors.Is(err, os.ErrNotExist) {
-		return inv, nil
-	}
+	b, err := readFile(dir, InventoryName)
 	head, body, _ := bytes.Cut(b, []byte("\n"))
 	if err == nil && (string(head) != inventoryHead(body) || json.Unmarshal(body, &inv) != nil) {
 		return inventory{}, damage(InventoryName, "its checksum is wrong")
@@ -57,14 +53,21 @@ func readInventory(dir string) (inv inventory, err error) {
 	return inv, err
 }
 
-// isThere reports whether the directory has an inventory.
-func (inv *inventory) isThere() bool { return inv.Length > 0 }
-
 // ReadState returns the state of the last [DB.StoreState] of a database that is not open, and whether the database was
-// closed. It returns the zero State without an inventory.
+// closed.
 func ReadState(dir string) (s State, closed bool, err error) {
 	inv, err := readInventory(dir)
 	return inv.State, inv.Closed && inv.Damaged == nil, err
+}
+
+// Boot returns a number that identifies the current boot of the machine, 0 when unknown. Linux chooses a random number at
+// each boot.
+func Boot() uint64 {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0
+	}
+	return uint64(crc32.ChecksumIEEE(id))<<32 | uint64(crc32.Checksum(id, castagnoli))
 }
 
 func inventoryHead(body []byte) string {
@@ -75,10 +78,13 @@ func inventoryHead(body []byte) string {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // readManifest returns the bytes of the manifest. A missing one is damage.
-func readManifest(dir string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(dir, badger.ManifestFilename))
+func readManifest(dir string) ([]byte, error) { return readFile(dir, badger.ManifestFilename) }
+
+// readFile reads a file that each database has. A missing one is damage.
+func readFile(dir, name string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, damage(badger.ManifestFilename, "the file is missing")
+		return nil, damage(name, "the file is missing")
 	}
 	return b, err
 }

@@ -13,10 +13,13 @@
 package table
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,14 +33,10 @@ type Options struct {
 	Dir    string
 	Logger *slog.Logger
 
-	// Witness is the name of a file that exists only beside a used database, "" if there is no such file. With a
-	// witness, a missing database is damage. Without a witness, Open creates a new database.
-	Witness string
-
 	Memtable int64 // the size of a memtable in bytes, DefaultMemtable by default; its file has twice that size
 
-	// Boot identifies the boot of the machine; 0 when it is unknown. With a witness, a database that another boot has opened
-	// and not finished is damaged.
+	// Boot identifies the boot of the machine; 0 when it is unknown. A database that another boot has opened and not finished
+	// is damaged.
 	Boot uint64
 }
 
@@ -55,27 +54,59 @@ type DB struct {
 	read     int        // bytes of the manifest whose tables are counted
 }
 
-// Open verifies the files of a database, and then opens it. In an empty directory it creates a new database. An error
-// is [ErrInUse], a [DamageError] or an error of the file system. Its text is one line.
+// Open verifies the files of a database, and then opens it. The caller has claimed the directory. An error is a [DamageError]
+// or an error of the file system. Its text is one line.
 func Open(o Options) (*DB, error) {
 	inv, err := o.inspect(o.logProgress())
+	if err == nil {
+		err = o.pruneLogs(&inv)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if Claims {
-		if err := o.pruneLogs(&inv); err != nil {
-			return nil, err
+	return o.open(inv, nil)
+}
+
+// Names are patterns for the names of all files of a database. The inventory is the first: without it, the other files are damaged.
+var Names = []string{InventoryName + "*", "MANIFEST*", "*" + Suffix, "*" + LogSuffix, "*" + ValueLogSuffix, "DISCARD", "KEYREGISTRY*", "REWRITE-KEYREGISTRY"}
+
+// Remove deletes all files of the database in a directory.
+func Remove(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, pattern := range Names {
+		for _, entry := range entries {
+			if match, _ := filepath.Match(pattern, entry.Name()); match {
+				err = cmp.Or(err, os.Remove(filepath.Join(dir, entry.Name())))
+			}
 		}
 	}
+	return err
+}
+
+// Create creates a database with a state and records in a directory without one. After a kill during Create, the database is
+// damaged.
+func Create(o Options, state State, records Records) (*DB, error) {
+	return o.open(inventory{State: state}, records)
+}
+
+// open opens Badger, fills it with records unless they are nil, and writes the inventory.
+func (o *Options) open(inv inventory, records Records) (*DB, error) {
 	db := &DB{o: o.badger(), found: inv.State, kept: inv, read: manifestMagic}
 	db.kept.Boot, db.kept.Memtable, db.kept.Closed = o.Boot, db.o.MemTableSize, false
 	if manifest, err := readManifest(o.Dir); err == nil {
 		db.read = len(manifest)
 	}
+	var err error
 	if db.DB, err = openBadger(db.o); err != nil {
 		return nil, err
 	}
-	if err := db.update(); err != nil {
+	if records != nil {
+		err = db.fill(records)
+	}
+	if err == nil {
+		err = db.update()
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.DB.Close())
 	}
 	return db, nil
@@ -103,6 +134,7 @@ func (o *Options) badger() badger.Options {
 		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
 		WithChecksumVerificationMode(options.OnBlockRead).
+		WithBypassLockGuard(true). // the owner has called Claim
 		// The owner serializes transactions with the locks of accounts and of commits.
 		WithDetectConflicts(false).
 		// Values are smaller than the threshold, 1 MiB. So the value log stays empty and needs no garbage
@@ -128,8 +160,6 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 	switch {
 	case err == nil:
 		return db, nil
-	case strings.Contains(err.Error(), "directory lock"):
-		return nil, ErrInUse
 	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, for example from a start by root
 		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
 	case errors.As(err, &errno) && errno != syscall.EIO && errno != syscall.ENOENT:

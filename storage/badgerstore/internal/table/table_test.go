@@ -14,7 +14,11 @@ import (
 
 func mustOpen(t testing.TB, dir string) *DB {
 	t.Helper()
-	db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot})
+	o := Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot}
+	db, err := Open(o)
+	if errors.Is(err, ErrDamaged) && len(tableFiles(t, dir)) == 0 {
+		db, err = Create(o, State{}, nil)
+	}
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -130,7 +134,7 @@ func TestDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(dir string, boot uint64) error {
-		db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot, Witness: "a file"})
+		db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot})
 		if err == nil {
 			db.Finish(State{})
 			err = db.Close()
