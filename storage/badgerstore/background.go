@@ -45,11 +45,11 @@ func (k *background) start(s *Store) {
 	k.every(syncEvery, func() {
 		now := s.now()
 		s.clock.Store(now.Unix())
-		if s.checkDir(); s.failure() != nil {
+		if s.checkDir(); s.failure() != nil && !passes(s.failure()) {
 			return
 		}
 		_, _ = s.makeSpace(now, s.freeSpace)
-		_ = s.syncAll() // a final error has failed the store, and is logged
+		_ = s.syncEvents() // an error has failed the store, and is logged
 	})
 	k.every(spaceEvery, s.space.Check)
 	k.every(watchEvery, s.watch)
@@ -89,11 +89,8 @@ func (k *background) checkpoint(s *Store) {
 	}
 }
 
-// alreadyLogged reports whether the cause of an error has its own log line: the event log refuses events, the disk
-// is full, or the store has failed.
-func (s *Store) alreadyLogged(err error) bool {
-	return errors.Is(err, eventlog.ErrTemporary) || diskspace.NoRoom(err) || s.failure() != nil
-}
+// alreadyLogged reports whether the cause of an error has its own log line: the disk is full, or the store has failed.
+func (s *Store) alreadyLogged(err error) bool { return diskspace.NoRoom(err) || s.failure() != nil }
 
 // warn fails the store when an error means damage. It logs another error with a message, unless the error has its own log line.
 func (s *Store) warn(message string, err error) {

@@ -165,8 +165,7 @@ type Store struct {
 	background   background
 	failpoint    func(failpoint)
 
-	healing       healing
-	noDescriptors atomic.Bool // a write to Badger was refused because file descriptors have run out
+	healing healing
 
 	retention  retention
 	snapshot   atomic.Pointer[Snapshot] // the snapshot that is being made, or open; nil without one
@@ -229,6 +228,11 @@ func (s *Store) fail(err error) error {
 		case doubtful(err):
 			message = "the database is damaged: it is rebuilt from the event log, and requests are refused until then"
 			s.db.Doubt(err) // the next start rebuilds the database, also when its files can be read again
+			if s.background.runs() {
+				go s.heal(err)
+			}
+		case passes(err):
+			message = "requests are refused until the event log can be written again"
 			if s.background.runs() {
 				go s.heal(err)
 			}
@@ -311,18 +315,9 @@ func (s *Store) SetDurability(d Durability) {
 	defer s.leave()
 	s.events.SetPower(d == Power)
 	if d == Power {
-		_ = s.syncAll() // a final error has failed the store, and is logged
+		_ = s.syncEvents() // an error has failed the store, and is logged
 	}
 }
 
 // syncEvents writes and syncs all appended events.
 func (s *Store) syncEvents() error { return firstOf(s.events.Flush(), s.events.Sync()) }
-
-// syncAll syncs all answered events. Events that the event log cannot write at the moment were not answered: it
-// writes them later.
-func (s *Store) syncAll() error {
-	if err := s.events.Flush(); err != nil && !errors.Is(err, eventlog.ErrTemporary) {
-		return fault(err)
-	}
-	return fault(s.events.Sync())
-}

@@ -15,7 +15,6 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -86,30 +85,27 @@ func sameDir(path string, identity fs.FileInfo) error {
 	return err
 }
 
-// recordIdentity stores the identities of the directories that the store has opened.
-func (s *Store) recordIdentity() error {
-	for _, path := range s.directories() {
-		info, err := os.Stat(path)
-		if err != nil {
+// sameDirs returns an error unless the paths of the store and of its event log still lead to the directories of the first call.
+func (s *Store) sameDirs() error {
+	for i, path := range []string{s.dir, filepath.Join(s.dir, eventLogDir)} {
+		if i == len(s.identity) {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			s.identity = append(s.identity, info)
+		}
+		if err := sameDir(path, s.identity[i]); err != nil {
 			return err
 		}
-		s.identity = append(s.identity, info)
 	}
 	return nil
 }
 
-// directories returns the paths of the directory of the store and of its event log.
-func (s *Store) directories() []string { return []string{s.dir, filepath.Join(s.dir, eventLogDir)} }
-
 // checkDir fails the store when one of its directories is lost, or its file system has become read-only.
 func (s *Store) checkDir() {
-	for i, path := range s.directories() {
-		err := sameDir(path, s.identity[i])
-		if errors.Is(err, errLost) {
-			_ = s.fail(err)
-		} else if s.noDescriptors.Load() {
-			s.setNoDescriptors(err)
-		}
+	if err := s.sameDirs(); errors.Is(err, errLost) {
+		_ = s.fail(err)
 	}
 	if _, _, err := s.space.Space(s.dir); errors.Is(err, syscall.EROFS) {
 		_ = s.fail(readOnlyError(err))
@@ -133,28 +129,10 @@ func (s *Store) touch() error {
 // ready returns an error when Badger must not be written to: without the directory, a file descriptor or disk space,
 // Badger ends the process or loses tables.
 func (s *Store) ready() error {
-	err := sameDir(s.dir, s.identity[0])
-	if errors.Is(err, errLost) {
+	if err := sameDir(s.dir, s.identity[0]); errors.Is(err, errLost) || noDescriptors(err) {
 		return s.fail(err)
 	}
-	if s.setNoDescriptors(err) {
-		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
-	}
 	return firstOf(s.touch(), s.space.Ready())
-}
-
-// setNoDescriptors stores whether err means that file descriptors have run out, and logs each change. checkDir reports
-// only the end of this state, because a store needs descriptors only for changes of resources.
-func (s *Store) setNoDescriptors(err error) (none bool) {
-	none = noDescriptors(err)
-	switch {
-	case s.noDescriptors.Swap(none) == none:
-	case none:
-		s.log.Error("file descriptors have run out: users, keys and plans cannot be changed: raise the limit of open files", "dir", s.dir, "error", err)
-	default:
-		s.log.Warn("file descriptors are free again: users, keys and plans can be changed", "dir", s.dir)
-	}
-	return none
 }
 
 // noDescriptors reports whether err means that file descriptors have run out.

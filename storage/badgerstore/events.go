@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,14 +21,17 @@ const segmentSuffix = ".seg"
 const firstPosition = 1
 
 // openLog opens the event log of a store, or creates it.
-func (s *Store) openLog() (err error) {
+func (s *Store) openLog() error {
 	o := eventLogOptions(s.dir, logOnDisk(s.dir), s.options)
-	o.OnTorn, o.OnState = s.logTorn, s.logState
+	o.OnTorn, o.OnFailure = s.logTorn, func(err error) { _ = s.fail(err) }
 	o.OnWrite, o.OnSync = s.options.OnWrite, s.options.OnSync
-	if err := firstOf(o.FS.SyncDir(s.dir), s.recordIdentity()); err != nil {
+	if err := firstOf(o.FS.SyncDir(s.dir), s.sameDirs()); err != nil {
 		return err
 	}
-	s.events, err = eventlog.Open(o)
+	l, err := eventlog.Open(o)
+	if err == nil {
+		s.events = l
+	}
 	return err
 }
 
@@ -108,19 +110,6 @@ func (r view) readMark() (mark, indexed int64, err error) {
 // logTorn logs that the event log has cut off a torn write.
 func (s *Store) logTorn(t eventlog.Torn) {
 	s.log.Warn("the event log ends with a torn write, as after a power cut: the unfinished bytes are cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
-}
-
-// logState logs when the event log begins to refuse events, and when it takes events again. A final error of the event
-// log fails the store.
-func (s *Store) logState(err error) {
-	switch {
-	case err == nil:
-		s.log.Warn("the event log can be written again: requests are counted", "dir", s.dir)
-	case errors.Is(err, eventlog.ErrTemporary):
-		s.log.Error("requests are refused until the event log can be written again", "dir", s.dir, "error", err)
-	default:
-		_ = s.fail(err)
-	}
 }
 
 // historyBytes returns the size of all segments.

@@ -234,6 +234,18 @@ func abandon(t testing.TB, s *Store) {
 	}
 }
 
+// heal heals a failed store without background goroutines, as the background does.
+func heal(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.failed.Load(); err != nil {
+		s.heal(*err)
+		s.background.stop()
+	}
+	if err := s.failure(); err != nil {
+		t.Fatalf("the store is not healed: %v", err)
+	}
+}
+
 // closeLeft closes the Badger that Close has left open in a directory, as the end of the process does. The test can then
 // open the store again.
 func closeLeft(t testing.TB, dir string) {

@@ -11,15 +11,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// A store that serves rebuilds its database as a start does, when it finds damage of the database: a block that cannot be
+// A store that serves opens its files again, as a start does, after a failure that passes: the event log cannot be written, on a full
+// disk or without a file descriptor. So it does when the database is in doubt, and then rebuilds the database: a block that cannot be
 // read, a table that a compaction has lost, a file that a scrub finds changed, a record that is missing though another one
-// refers to it, a commit that Badger has refused. Meanwhile it answers 503. The event log stays open: it has everything that was answered.
+// refers to it, a commit that Badger has refused. Meanwhile it answers 503. The event log has everything that was answered.
+
+// passes reports whether an error ends by itself: the disk is full, or file descriptors have run out.
+func passes(err error) bool {
+	return (diskspace.NoRoom(err) || noDescriptors(err) || errors.Is(err, eventlog.ErrTemporary)) && !errors.Is(err, eventlog.ErrSync)
+}
 
 // healAgain is the least time between two healings for records that contradict each other. A second one would not help.
 const healAgain = time.Hour
 
-// healRetry is the pause between two attempts to rebuild the database without room or descriptors, or with an event log that
-// cannot be written at the moment.
+// healRetry is the pause between two attempts to open the files again.
 const healRetry = time.Second
 
 // healing is the state of rebuilding the database.
@@ -40,8 +45,11 @@ func (s *Store) suspect(err error) error {
 	return err
 }
 
-// heal rebuilds the database. Without success the store keeps refusing.
+// heal opens the files of the store again. Until they can be written, reads are answered. Without success the store keeps refusing.
 func (s *Store) heal(cause error) {
+	for passes(cause) && !s.closing.Load() && firstOf(s.space.Need(diskspace.OpeningNeeds, "the event log"), probe(s.dir)) != nil {
+		time.Sleep(healRetry)
+	}
 	s.healing.runs.Store(true)
 	defer s.healing.runs.Store(false)
 	s.endSnapshot(cause)
@@ -53,34 +61,45 @@ func (s *Store) heal(cause error) {
 	s.healing.at.Store(time.Now().Unix())
 	s.healing.done.Store(0)
 	s.background.stop()
-	err := s.renewOpen(cause)
-	for waits := 0; (diskspace.NoRoom(err) || noDescriptors(err) || errors.Is(err, eventlog.ErrTemporary)) && !s.closing.Load(); waits++ {
+	err := s.reopen(cause)
+	for waits := 0; passes(err) && !s.closing.Load(); waits++ {
 		if waits == 0 {
-			s.log.Error("the database cannot be rebuilt yet: the store tries again every second", "dir", s.dir, "error", err)
+			s.log.Error("the files cannot be opened again yet: the store tries again every second", "dir", s.dir, "error", err)
 		}
 		time.Sleep(healRetry)
-		err = s.renewOpen(cause)
+		err = s.reopen(cause)
 	}
 	if err != nil {
 		err = core.Logged(fmt.Errorf("%w: %w", errBadger, withAdvice(s.dir, err))) // no read is answered, either
 		s.failed.Store(&err)
-		s.log.Error("the database was not rebuilt, and the store refuses everything", "dir", s.dir, "error", err)
+		s.log.Error("the files were not opened again, and the store refuses everything", "dir", s.dir, "error", err)
 		return
 	}
 	s.background.start(s)
+	if passes(cause) {
+		s.log.Warn("the event log can be written again: requests are counted", "dir", s.dir)
+	}
 }
 
-// renewOpen rebuilds the database of an open store. The caller holds life. It first writes all events and unlogged counters to the
+// reopen opens the event log again, and then the database. The caller holds life. It first writes all events and unlogged counters to the
 // files of the event log, because the replay reads only these files.
-func (s *Store) renewOpen(cause error) error {
+func (s *Store) reopen(cause error) error {
 	for i := range s.counters.shards {
 		sh := &s.counters.shards[i]
 		sh.mu.Lock()
 		s.appendUnlogged(sh)
 		sh.mu.Unlock()
 	}
-	if err := s.events.Flush(); err != nil {
+	if err := s.events.Close(); err != nil && !passes(err) && !errors.Is(err, eventlog.ErrClosed) {
 		return err
+	}
+	if err := s.openLog(); err != nil {
+		return err
+	}
+	if passes(cause) { // a part without a transaction, which the replay ignores, proves that the event log can be written
+		if _, err := s.appendAndWait(func(b []byte, _ int64) []byte { return append(b, recordPart) }); err != nil {
+			return err
+		}
 	}
 	return s.openDatabase(cause)
 }

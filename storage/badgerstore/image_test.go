@@ -237,7 +237,7 @@ func imagedStore(t *testing.T, clean bool) (dir, want string) {
 			t.Fatal(err)
 		}
 	} else {
-		if err := s.syncAll(); err != nil {
+		if err := s.syncEvents(); err != nil {
 			t.Fatal(err)
 		}
 		killed := killedCopy(t, dir)

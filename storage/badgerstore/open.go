@@ -81,12 +81,16 @@ func newStore(dir string, o Options) (*Store, error) {
 // errUnclosed means that Badger still runs in this process, for an earlier store of this directory: see closeBadger.
 var errUnclosed = errors.New("an earlier store of this process is not closed yet: wait, or restart this process")
 
-// openDatabase opens the database of a store with an open event log, and replays the event log. When the database is in doubt,
-// openDatabase makes a new one: the database follows from the event log and the images. A new store has no database yet.
+// openDatabase opens the database of a store with an open event log, unless it is open, and replays the event log. When the database
+// is in doubt, openDatabase makes a new one: the database follows from the event log and the images. A new store has no database yet.
 func (s *Store) openDatabase(doubt error) error {
 	isNew := s.events.Written() == firstPosition
-	if doubt == nil && !isNew {
-		if doubt = s.index(table.Open); !doubtful(doubt) {
+	if !doubtful(doubt) && !isNew {
+		open := table.Open
+		if s.db != nil {
+			open = func(table.Options) (*table.DB, error) { return s.db, nil }
+		}
+		if doubt = s.index(open); !doubtful(doubt) {
 			return doubt
 		}
 		s.log.Warn("the files of the database are in doubt: the database is rebuilt from the event log", "dir", s.dir, "reason", doubt)
@@ -150,12 +154,10 @@ func (s *Store) forget(limit int) {
 func (s *Store) abort(err error) {
 	s.failed.CompareAndSwap(nil, &err)
 	_ = s.closeInTime(func() error {
-		var unwritten error
 		if s.events != nil {
-			unwritten = s.events.Flush() // writes no status: a refused start changes no segment
-			s.events.Abandon()
+			s.events.Abandon() // writes no status: a refused start changes no segment
 		}
-		return s.closeBadger(unwritten)
+		return s.closeBadger(nil)
 	})
 }
 

@@ -137,7 +137,7 @@ func filledStore(t *testing.T, clean bool) (dir, want string) {
 			}
 			continue
 		}
-		if err := s.syncAll(); err != nil {
+		if err := s.syncEvents(); err != nil {
 			t.Fatal(err)
 		}
 		s.watch()

@@ -1,15 +1,12 @@
 package badgerstore
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -97,29 +94,4 @@ func TestMissingDatabase(t *testing.T) {
 			wantUsed(t, s, ofKey("key"), 1)
 		})
 	}
-}
-
-// TestFirstStartWithoutLog: the first start cannot write the event log, and is killed when the schema is in the database only. The
-// store works, and can be rebuilt. A failure means that it cannot be opened after a power cut.
-func TestFirstStartWithoutLog(t *testing.T) {
-	var full atomic.Bool
-	full.Store(true)
-	dir, killed, o := t.TempDir(), t.TempDir(), fullDisk(&full)
-	o.boot = 1
-	o.failpoint = func(at failpoint) {
-		if at == failCommitted {
-			copyKilled(t, killed, dir)
-		}
-	}
-	if _, err := open(dir, o); !errors.Is(err, eventlog.ErrTemporary) {
-		t.Fatalf("open on a full disk: got %v, want %v", err, eventlog.ErrTemporary)
-	}
-	closeLeft(t, dir)
-	o = Options{Logger: quiet.Logger, boot: 1}
-	s := openAlone(t, killed, o)
-	known(t, s, "key")
-	consume(t, s, request("key", 1, endless, noon))
-	abandon(t, s)
-	o.boot = 2
-	wantUsed(t, openAlone(t, killed, o), ofKey("key"), 1)
 }

@@ -44,7 +44,7 @@ func newOutage(t *testing.T, d Durability) *outage {
 	o := &outage{t: t, random: rand.New(rand.NewPCG(rand.Uint64(), 0)), expected: d, options: Options{Durability: d, Logger: quiet.Logger, memtable: smallMemtable},
 		model: newModel(), dir: t.TempDir(), disk: newLossyDisk(), cuts: map[string]int{}}
 	o.mustOpen()
-	if err := firstOf(createFixture(o.s), o.s.syncAll()); err != nil {
+	if err := firstOf(createFixture(o.s), o.s.syncEvents()); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -237,7 +237,7 @@ func (o *outage) kill() []string {
 	o.model.crash(true)
 	abandon(o.t, o.s)
 	o.mustOpen()
-	if err := o.s.syncAll(); err != nil {
+	if err := o.s.syncEvents(); err != nil {
 		o.t.Fatal(err)
 	}
 	return o.problems()
@@ -260,7 +260,7 @@ func (o *outage) use(over func() bool) {
 			return nil
 		}
 		safe := o.model.snapshotAnswers()
-		err := o.s.syncAll()
+		err := o.s.syncEvents()
 		safe()
 		return err
 	}

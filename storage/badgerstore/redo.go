@@ -70,8 +70,7 @@ func (f *inFlight) oldest(end int64) int64 {
 	return end
 }
 
-// commit writes the redo record of a transaction, and applies the writes. It applies them also after a temporary error of the
-// event log: the event log keeps the record in memory and writes it as soon as it can.
+// commit writes the redo record of a transaction, and applies the writes.
 func (s *Store) commit(w *writes) error {
 	if err := firstOf(w.err, s.failure(), s.ready()); err != nil {
 		return fault(err)
@@ -80,15 +79,11 @@ func (s *Store) commit(w *writes) error {
 	defer s.unapplied.RUnlock()
 	since := s.inFlight.begin(s.events.Written)
 	defer s.inFlight.end(since)
-	position, err := s.appendWrites(w.encode())
-	if position == 0 {
+	var err error
+	if w.position, err = s.appendWrites(w.encode()); err != nil {
 		return fault(err)
 	}
-	if err != nil && !errors.Is(err, eventlog.ErrTemporary) {
-		return s.fail(err)
-	}
-	w.position = position
-	return firstOf(s.apply(w), fault(err))
+	return s.apply(w)
 }
 
 // maxPart is the largest size of a part in bytes.

@@ -290,7 +290,7 @@ func TestRepairNothingLeft(t *testing.T) {
 		for len(s.events.Segments()) < segments {
 			consume(t, s, request("key", 1, endless, noon))
 		}
-		if err := s.syncAll(); err != nil {
+		if err := s.syncEvents(); err != nil {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()

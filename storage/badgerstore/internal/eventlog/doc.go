@@ -82,11 +82,9 @@
 //
 // # Full disk
 //
-// ENOSPC, EDQUOT, EFBIG, EMFILE and ENFILE are temporary. The log cuts the file back to the last
-// complete block, keeps the failed block in memory, and returns [ErrTemporary] to its waiters. It
-// writes the block later, unless the process ends before. Until then it refuses new records.
-// [Log.Ready] and [Log.Flush] try again, at most every 100 ms. Any other error, and every failed
-// sync, is final.
+// After any error of a write or sync, the log refuses all records, and the waiters of the block get the error. ENOSPC, EDQUOT,
+// EFBIG, EMFILE and ENFILE of a write are [ErrTemporary]: the owner opens the log again when it can be written. Open cuts off what a
+// failed write has left. A failed sync is final: a second sync may succeed without the bytes of the first.
 //
 // # Removal
 //
