@@ -22,7 +22,8 @@ import (
 const (
 	syncEvery       = time.Second
 	spaceEvery      = 100 * time.Millisecond // a program that writes 1 GB/s takes half of the default min_free meanwhile
-	expireEvery     = time.Minute
+	historyEvery    = time.Second
+	historyRetry    = time.Minute
 	watchEvery      = time.Second
 	checkpointRetry = time.Second // the shortest pause after a failed checkpoint
 )
@@ -45,10 +46,9 @@ func (k *background) start(s *Store) {
 	k.every(syncEvery, func() {
 		now := s.now()
 		s.clock.Store(now.Unix())
-		if s.checkDir(); s.failure() != nil && !passes(s.failure()) {
+		if s.checkDir(); s.failure() != nil {
 			return
 		}
-		_, _ = s.makeSpace(now, s.freeSpace)
 		_ = s.syncEvents() // an error has failed the store, and is logged
 	})
 	k.every(spaceEvery, s.space.Check)
@@ -58,8 +58,14 @@ func (k *background) start(s *Store) {
 			_ = s.imageInBackground(k.pace()) // damage has failed the store
 		}
 	})
-	k.every(expireEvery, func() {
-		s.warn("expired history was not removed: the store tries again in a minute", s.expire(s.now()))
+	k.every(historyEvery, func() {
+		if err := s.failure(); err != nil && !passes(err) {
+			return
+		}
+		if err := s.removeHistory(s.now()); err != nil {
+			s.warn("old history was not removed: the store tries again in a minute", err)
+			k.pause(historyRetry)
+		}
 	})
 	k.group.Go(func() { k.checkpoint(s) })
 	k.group.Go(func() { k.scrub(s) })
@@ -84,7 +90,6 @@ func (k *background) checkpoint(s *Store) {
 			k.pause(checkpointRetry)
 		}
 		failed = err != nil
-		s.warn("history beyond max_history was not removed: the store tries again after the next checkpoint", s.trim(s.now()))
 		wait = max(checkpointEvery, min(pauseFactor*time.Since(began), maxCheckpointPause))
 	}
 }

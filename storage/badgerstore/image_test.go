@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
@@ -265,15 +266,16 @@ func killedCopy(t *testing.T, dir string) string {
 func TestImageMakesRoom(t *testing.T) {
 	whole, _ := imagedStore(t, true)
 	s := openAlone(t, copyOf(t, whole), smallSegments)
-	enough := uint64(s.space.Enough())
-	free := []uint64{0, enough}
-	n, err := s.makeSpace(noon, func() (n uint64, err error) {
+	free := []uint64{0, uint64(s.space.Enough())}
+	s.space.Space = func(string) (n, size uint64, err error) {
 		n, free = free[0], free[1:]
-		return n, nil
-	})
+		return n, 1 << 40, nil
+	}
+	err := s.removeHistory(noon)
+	s.space.Space = diskspace.Space
 	left, _ := table.Images(s.dir)
-	if err != nil || n != enough || len(left) != 1 || s.retention.removedEarly.Load() {
-		t.Errorf("a full disk: got %d free, %v, the images %v, history removed %v", n, err, left, s.retention.removedEarly.Load())
+	if err != nil || len(free) > 0 || len(left) != 1 || s.retention.removedEarly.Load() {
+		t.Errorf("a full disk: got %v, the images %v, history removed %v", err, left, s.retention.removedEarly.Load())
 	}
 	if s.retention.imaged.Load() != left[0] || len(s.removable(anySegment)) == 0 {
 		t.Error("segments are kept for a removed image")
@@ -284,11 +286,11 @@ func TestImageMakesRoom(t *testing.T) {
 	s.SetMaxHistory(1)
 	flushCheckpoint(t, s)
 	before := len(s.events.Segments())
-	if err := s.trim(later); err != nil || !s.imageDue() {
+	if err := s.removeHistory(later); err != nil || !s.imageDue() {
 		t.Errorf("above max_history: got %v, and no image is due", err)
 	}
 	mustImage(t, s)
-	if err := firstOf(s.keepImages(1), s.trim(later)); err != nil || len(s.events.Segments()) >= before {
+	if err := firstOf(s.keepImages(1), s.removeHistory(later)); err != nil || len(s.events.Segments()) >= before {
 		t.Errorf("after the image: got %v, %d segments, want fewer than %d", err, len(s.events.Segments()), before)
 	}
 }

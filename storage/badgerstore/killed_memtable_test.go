@@ -102,7 +102,7 @@ func TestLostMemtable(t *testing.T) {
 			copyKilled(t, killed, dir)
 			harm(memtables(t, killed)[0])
 			s = openAlone(t, killed, o)
-			if err := s.expire(noon.AddDate(1, 0, 0)); err != nil {
+			if err := s.removeHistory(noon.AddDate(1, 0, 0)); err != nil {
 				t.Fatal(err)
 			}
 			for _, key := range keys {

@@ -67,7 +67,7 @@ func (o *outage) open() error {
 	s, err := open(o.dir, stepped(options))
 	o.s = s
 	if err == nil && o.model.expiring { // as the background does: a cut may bring back removed segments
-		err = s.expire(time.Now().AddDate(1, 0, 0))
+		err = s.removeHistory(time.Now().AddDate(1, 0, 0))
 	}
 	return err
 }
