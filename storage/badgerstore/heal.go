@@ -96,8 +96,8 @@ func (s *Store) reopen(cause error) error {
 	if err := s.openLog(); err != nil {
 		return err
 	}
-	if passes(cause) { // a part without a transaction, which the replay ignores, proves that the event log can be written
-		if _, err := s.appendAndWait(func(b []byte, _ int64) []byte { return append(b, recordPart) }); err != nil {
+	if passes(cause) {
+		if _, err := s.appendAndWait(func(b []byte, _ int64) []byte { return append(b, recordNothing) }); err != nil {
 			return err
 		}
 	}

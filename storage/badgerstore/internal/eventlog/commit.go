@@ -164,7 +164,10 @@ func (l *Log) finish(b *block) {
 	b.finished = true
 	done, mayWrite := b.done, l.open.mayWrite
 	l.writing = nil
-	l.free, b.bytes = b.bytes, nil
+	if cap(b.bytes) <= maxFree {
+		l.free = b.bytes
+	}
+	b.bytes = nil
 	l.leading = mayWrite != nil
 	l.mu.Unlock()
 	// The woken goroutines need the lock at once. The next leader goes first, and writes while the others are woken.

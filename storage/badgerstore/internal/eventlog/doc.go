@@ -31,14 +31,14 @@
 //
 //	block     ┌─────┬────────┬──────┬──────┬──────┬────────┬────────┬───┬────────┐
 //	          │ CRC │ length │ back │ keep │ hard │ record │ record │ … │ marker │
-//	          │  4  │   4    │  4   │  3   │  3   │        │        │   │   1    │
+//	          │  4  │   4    │  4   │  4   │  4   │        │        │   │   1    │
 //	          └─────┴────────┴──────┴──────┴──────┴────────┴────────┴───┴────────┘
 //	record    ┌─────┬────────┬─────────┐
 //	          │ CRC │ length │ payload │
-//	          │  4  │   3    │  1…16 M │
+//	          │  4  │   4    │  1…1 G  │
 //	          └─────┴────────┴─────────┘
 //
-// The overhead is 19 bytes for each block and 7 for each record. All integers are little
+// The overhead is 21 bytes for each block and 8 for each record. All integers are little
 // endian. Each CRC-32C of a block, record or status starts from the position and from the random seed of
 // the log, so that a block or record at a wrong position is invalid. That of the header, which has the seed, starts from
 // the base alone. The CRC of a block covers only its header,

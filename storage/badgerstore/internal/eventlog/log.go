@@ -15,6 +15,9 @@ const (
 // maxUnawaited is the largest size in bytes of the open block while it takes records without a waiter.
 const maxUnawaited = 1 << 20
 
+// maxFree is the largest buffer in bytes that is kept for the next block.
+const maxFree = 2 * maxUnawaited
+
 // Options are the settings of a log.
 type Options struct {
 	FS  FS     // nil for [OS]
