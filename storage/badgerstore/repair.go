@@ -5,18 +5,14 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
-	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // Repair accepts what the damage of the event log has cost, so that the store can be opened. It goes back to the moment up to
@@ -171,11 +167,7 @@ func (p *repairPlan) lines() (lines []string, err error) {
 	for _, d := range p.log.Damage {
 		lines = append(lines, d.Error())
 	}
-	names, err := p.accountNames()
-	if err != nil {
-		return nil, err
-	}
-	kept, history, lost := newEventCount(nil), newEventCount(names), newEventCount(names)
+	var kept, history, lost eventCount
 	if _, err := eventlog.Verify(p.options(), func(position int64, payload []byte) error {
 		switch {
 		case position >= p.until:
@@ -189,51 +181,25 @@ func (p *repairPlan) lines() (lines []string, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	lines = append(lines, fmt.Sprintf("Kept: %s.", kept.text("")))
+	lines = append(lines, fmt.Sprintf("Kept: %s.", kept.text()))
 	if size := min(p.keep.From, p.until) - p.log.From; size > 0 {
-		lines = append(lines, history.loss(size, "before", kept.first)+countsStay)
+		lines = append(lines, fmt.Sprintf("Lost: %d bytes with %s", size, history.text())+countsStay)
 	}
 	if size := p.log.End - p.until; size > 0 {
-		lines = append(lines, lost.loss(size, "after", cmp.Or(kept.last, history.last))+allLost)
+		lines = append(lines, fmt.Sprintf("Lost: %d bytes with %s", size, lost.text())+allLost)
 	}
 	return append(lines, "If you have a backup that is newer than what is kept, restore the backup instead."), nil
 }
 
 const (
-	countsStay = "Their counts stay: they are in the database. Their history is lost, and repeated requests with their request ids count again."
-	allLost    = "Their counts, their history, and their changes of users, keys and plans are LOST."
+	countsStay = ". Their counts stay: they are in the database. Their history is lost, and repeated requests with their request ids count again."
+	allLost    = ". Their counts, their history, and their changes of users, keys and plans are LOST."
 )
-
-// accountNames returns the names of all accounts by their numbers, none of the closed database.
-func (p *repairPlan) accountNames() (map[uint32]string, error) {
-	if p.from.records == nil {
-		return nil, nil
-	}
-	names := map[uint32]string{}
-	return names, p.from.records(func(key, value []byte) error {
-		if key[0] != kindAccount {
-			return nil
-		}
-		r := newDecoder(key[1:])
-		_ = r.Text()
-		a, err := record.Decode[core.Account](value)
-		if err == nil {
-			names[uint32(r.Uint(8))] = a.Name
-		}
-		return err
-	})
-}
 
 // eventCount counts the records of a part of the event log that can be read.
 type eventCount struct {
 	events, others int
-	first, last    string            // times of events
-	accounts       map[string]bool   // the names of their accounts
-	names          map[uint32]string // of all accounts by their numbers
-}
-
-func newEventCount(names map[uint32]string) eventCount {
-	return eventCount{accounts: map[string]bool{}, names: names}
+	first, last    string // times of events
 }
 
 // add counts a record.
@@ -243,42 +209,22 @@ func (c *eventCount) add(position int64, payload []byte) {
 		return
 	}
 	c.events++
-	e, err := decodeEvent(payload, position)
-	if err != nil {
-		return
-	}
-	c.last = e.At.UTC().Format(time.RFC3339)
-	c.first = cmp.Or(c.first, c.last)
-	if name, ok := c.names[e.account]; ok {
-		c.accounts[name] = true
+	if e, err := decodeEvent(payload, position); err == nil {
+		c.last = e.At.UTC().Format(time.RFC3339)
+		c.first = cmp.Or(c.first, c.last)
 	}
 }
 
-// text returns the numbers, with the times and the accounts of the events.
-func (c *eventCount) text(adjective string) string {
-	text := plural(c.events, adjective+"event")
+// text returns the numbers, with the times of the events.
+func (c *eventCount) text() string {
+	text := plural(c.events, "readable event")
 	if c.events > 0 {
 		text += fmt.Sprintf(" from %s to %s", c.first, c.last)
 	}
-	if len(c.accounts) > 0 {
-		text += " of " + strings.Join(slices.Sorted(maps.Keys(c.accounts)), ", ")
-	}
 	if c.others > 0 {
-		text += ", and " + plural(c.others, "other "+adjective+"record")
+		text += ", and " + plural(c.others, "other record")
 	}
 	return text
-}
-
-// loss describes the loss of the part, which has a size in bytes. It was written before or after a time, which may be "".
-func (c *eventCount) loss(size int64, side, time string) string {
-	text := fmt.Sprintf("Lost: records in %s", plural(int(size), "byte"))
-	if time != "" {
-		text += fmt.Sprintf(", written %s %s", side, time)
-	}
-	if c.events+c.others > 0 {
-		text += ", with " + c.text("readable ")
-	}
-	return text + ". "
 }
 
 // plural returns a number with its noun.
