@@ -220,7 +220,7 @@ func (s *Store) scrub(pause func(bytes int) error) (bytes int64, err error) {
 		}
 	}
 	s.verified.Store(time.Now().Unix())
-	_ = s.db.SetVerified(s.verified.Load()) // on an error, such as a full disk, the next inventory stores the time
+	_ = s.db.StoreState(s.state()) // on an error, such as a full disk, the next checkpoint stores the time
 	s.log.Info("the store was verified", "dir", s.dir, "bytes", bytes, "duration", time.Since(began).Round(time.Second))
 	return bytes, nil
 }

@@ -219,29 +219,29 @@ func (s *Store) enterIf(ready func() error) error {
 	return nil
 }
 
-// fail makes the store refuse all later writes, and returns err for the caller of the method.
+// fail makes the store refuse all later writes, and returns err for the caller of the method. The first error stays, but
+// a doubt about the database replaces an error that passes.
 func (s *Store) fail(err error) error {
 	err = core.Logged(err)
-	if s.failed.CompareAndSwap(nil, &err) {
-		message := "the store refuses all writes: remove the cause and restart this process"
-		switch {
-		case doubtful(err):
-			message = "the database is damaged: it is rebuilt from the event log, and requests are refused until then"
-			s.db.Doubt(err) // the next start rebuilds the database, also when its files can be read again
-			if s.background.runs() {
-				go s.heal(err)
-			}
-		case passes(err):
-			message = "requests are refused until the event log can be written again"
-			if s.background.runs() {
-				go s.heal(err)
-			}
-		case isDamage(err):
-			message = "the store is damaged and refuses everything: stop this process and run limitkeeper check"
-		}
-		s.log.Error(message, "dir", s.dir, "error", err)
-		s.checkpointer.wakeWaiting() // waiting requests end with the error
+	before := s.failed.Load()
+	if before != nil && (doubtful(*before) || !passes(*before) || !doubtful(err)) || !s.failed.CompareAndSwap(before, &err) {
+		return fault(err)
 	}
+	message := "the store refuses all writes: remove the cause and restart this process"
+	switch {
+	case doubtful(err):
+		message = "the database is damaged: it is rebuilt from the event log, and requests are refused until then"
+		s.db.Doubt(err) // the next start rebuilds the database, also when its files can be read again
+	case passes(err):
+		message = "requests are refused until the event log can be written again"
+	case isDamage(err):
+		message = "the store is damaged and refuses everything: stop this process and run limitkeeper check"
+	}
+	if (doubtful(err) || passes(err)) && s.background.runs() {
+		go s.heal()
+	}
+	s.log.Error(message, "dir", s.dir, "error", err)
+	s.checkpointer.wakeWaiting() // waiting requests end with the error
 	return fault(err)
 }
 

@@ -14,7 +14,7 @@ import (
 func unsynced(s *Store) int64 { return s.events.End() - s.events.Durable() }
 
 // openBlock is the result of unsynced when all events are synced: the size of the header of the open block.
-const openBlock = 18
+const openBlock = 20
 
 // TestPower: with Power, every transaction and every count is synced before its answer.
 func TestPower(t *testing.T) {

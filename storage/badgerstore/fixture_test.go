@@ -237,8 +237,8 @@ func abandon(t testing.TB, s *Store) {
 // heal heals a failed store without background goroutines, as the background does.
 func heal(t testing.TB, s *Store) {
 	t.Helper()
-	if err := s.failed.Load(); err != nil {
-		s.heal(*err)
+	if s.failed.Load() != nil {
+		s.heal()
 		s.background.stop()
 	}
 	if err := s.failure(); err != nil {

@@ -46,18 +46,23 @@ func (s *Store) suspect(err error) error {
 }
 
 // heal opens the files of the store again. Until they can be written, reads are answered. Without success the store keeps refusing.
-func (s *Store) heal(cause error) {
-	for passes(cause) && !s.closing.Load() && firstOf(s.space.Need(diskspace.OpeningNeeds, "the event log"), probe(s.dir)) != nil {
+func (s *Store) heal() {
+	for err := s.failure(); passes(err) && !doubtful(err) && !s.closing.Load(); err = s.failure() {
+		if firstOf(s.space.Need(diskspace.OpeningNeeds, "the event log"), probe(s.dir)) == nil {
+			break
+		}
 		time.Sleep(healRetry)
 	}
 	s.healing.runs.Store(true)
 	defer s.healing.runs.Store(false)
-	s.endSnapshot(cause)
+	s.endSnapshot(errHealing)
 	s.life.Lock() // waits until all methods have ended
 	defer s.life.Unlock()
-	if s.closed {
+	failed := s.failed.Load()
+	if s.closed || failed == nil { // another heal was first
 		return
 	}
+	cause := *failed
 	s.healing.at.Store(time.Now().Unix())
 	s.healing.done.Store(0)
 	s.background.stop()
@@ -76,7 +81,7 @@ func (s *Store) heal(cause error) {
 		return
 	}
 	s.background.start(s)
-	if passes(cause) {
+	if !doubtful(cause) {
 		s.log.Warn("the event log can be written again: requests are counted", "dir", s.dir)
 	}
 }

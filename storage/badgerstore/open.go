@@ -121,9 +121,10 @@ func (s *Store) index(open func(table.Options) (*table.DB, error)) (err error) {
 	}
 	s.failed.Store(nil)
 	s.forget(cmp.Or(int(s.cacheSize.Load()), s.options.CounterCache, DefaultCounterCache))
-	s.verified.Store(s.db.Verified())
-	if last := s.db.Found().Time; last > 0 {
-		s.options.Clock.Resume(time.Unix(last, 0)) // the time of the last checkpoint
+	last := s.db.State()
+	s.verified.Store(last.Verified)
+	if last.Time > 0 {
+		s.options.Clock.Resume(time.Unix(last.Time, 0)) // the time of the last checkpoint
 	}
 	s.clock.Store(s.now().Unix())
 	if err := s.replayEvents(); err != nil {
@@ -141,7 +142,7 @@ func (s *Store) index(open func(table.Options) (*table.DB, error)) (err error) {
 	if err := firstOf(s.commit(w), s.syncEvents()); err != nil {
 		return err
 	}
-	return s.db.StoreState(table.State{Log: s.events.Durable(), Time: s.clock.Load()})
+	return s.db.StoreState(s.state())
 }
 
 // forget forgets all that was read from an earlier database. limit is the number of counters in memory.

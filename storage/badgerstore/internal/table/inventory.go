@@ -31,7 +31,6 @@ type inventory struct {
 	Checksum uint32       `json:"checksum"`         // CRC-32C of the first Length bytes of the manifest
 	Memtable int64        `json:"memtable"`         // its size in bytes: Badger ends the process when it reads the log of a larger one
 	Damaged  *DamageError `json:"damaged,omitempty"`
-	Verified int64        `json:"verified,omitempty"` // see [DB.SetVerified]
 
 	current bool // the manifest has not changed since the inventory was written; set by matches
 }
@@ -41,6 +40,7 @@ type State struct {
 	Position int64 `json:"position"` // in the event log: the database has all records before it
 	Log      int64 `json:"log"`      // position up to which the event log is on disk
 	Time     int64 `json:"time"`     // of the clock of the store, Unix seconds; 0 when unknown
+	Verified int64 `json:"verified"` // when the owner verified all files last, Unix seconds; 0 for never
 }
 
 // readInventory reads the inventory of a directory. A missing one is damage.

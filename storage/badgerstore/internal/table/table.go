@@ -45,8 +45,6 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	found State // the state in the inventory when the database was opened
-
 	mu       sync.Mutex // guards the fields below
 	kept     inventory  // the inventory on disk
 	finished bool       // Finish was called
@@ -91,7 +89,7 @@ func Create(o Options, state State, records Records) (*DB, error) {
 
 // open opens Badger, fills it with records unless they are nil, and writes the inventory.
 func (o *Options) open(inv inventory, records Records) (*DB, error) {
-	db := &DB{o: o.badger(), found: inv.State, kept: inv, read: manifestMagic}
+	db := &DB{o: o.badger(), kept: inv, read: manifestMagic}
 	db.kept.Boot, db.kept.Memtable, db.kept.Closed = o.Boot, db.o.MemTableSize, false
 	if manifest, err := readManifest(o.Dir); err == nil {
 		db.read = len(manifest)
@@ -168,8 +166,12 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 	return nil, damage("*"+Suffix, "badger: %v", err)
 }
 
-// Found returns the state of the last [DB.StoreState] before the database was opened.
-func (db *DB) Found() State { return db.found }
+// State returns the state of the last [DB.StoreState], also before the database was opened.
+func (db *DB) State() State {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.kept.State
+}
 
 // StoreState stores a state in the inventory.
 func (db *DB) StoreState(state State) error {
@@ -224,19 +226,4 @@ func (db *DB) Close() error {
 	}
 	db.kept.Closed = db.finished
 	return db.update()
-}
-
-// SetVerified stores in the inventory when the owner verified all files last, in Unix seconds.
-func (db *DB) SetVerified(at int64) error {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.kept.Verified = at // also after an error: the next inventory has the time
-	return db.kept.write(db.o.Dir)
-}
-
-// Verified returns the time of [DB.SetVerified], 0 without one.
-func (db *DB) Verified() int64 {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	return db.kept.Verified
 }
