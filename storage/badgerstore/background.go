@@ -246,11 +246,11 @@ var errEndOfSegment = errors.New("end of segment")
 
 // scrubImages removes images that are damaged, and writes a new one.
 func (s *Store) scrubImages(pause func(bytes int) error) error {
-	positions, err := table.Images(s.dir)
+	positions, err := table.Images(imagesIn(s.dir))
 	for _, position := range positions {
-		if _, _, damaged := table.ReadImage(s.dir, position); isDamage(damaged) {
+		if _, _, damaged := table.ReadImage(imagesIn(s.dir), position); isDamage(damaged) {
 			s.log.Warn("an image of the database is damaged: it is removed", "dir", s.dir, "error", damaged)
-			err = firstOf(err, os.Remove(table.ImagePath(s.dir, position)))
+			err = firstOf(err, os.Remove(table.ImagePath(imagesIn(s.dir), position)))
 		}
 	}
 	return firstOf(err, s.findImages(), s.imageInBackground(pause))

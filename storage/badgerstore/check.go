@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
@@ -87,16 +86,16 @@ func (c *CheckReport) files(dir string, o CheckOptions) error {
 	if err != nil {
 		return err
 	}
-	images, err := table.Images(dir)
+	images, err := table.Images(imagesIn(dir))
 	for _, image := range images {
-		_, _, damaged := table.ReadImage(dir, image)
+		_, _, damaged := table.ReadImage(imagesIn(dir), image)
 		err = firstOf(err, report(damaged))
 	}
 	if err != nil {
 		return err
 	}
 	o.Progress("event log")
-	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: logOnDisk(dir)}, nil)
+	r, err := eventlog.Verify(eventlog.Options{Dir: eventsIn(dir), Known: logOnDisk(dir)}, nil)
 	if err != nil {
 		return err
 	}

@@ -4,15 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"syscall"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
@@ -27,27 +23,54 @@ const (
 	valueLogSuffix = table.ValueLogSuffix
 )
 
-// errForeign means that a directory has the database of another program.
-var errForeign = errors.New("it has the database of another program: name another directory")
+// The directories within the directory of a store. Badger creates files with the permissions that the umask allows, so the modes of
+// these directories guard all files.
+const (
+	eventLogDir = "eventlog"
+	databaseDir = "database"
+	imagesDir   = "images"
+)
 
-// prepareDir claims the directory of a store until release is called. It creates the directory and that of the event log if they
-// do not exist, checks that this process can write to them, and takes all permissions from other users.
-func prepareDir(dir string, log *slog.Logger) (release func(), err error) {
+func eventsIn(dir string) string   { return filepath.Join(dir, eventLogDir) }
+func databaseIn(dir string) string { return filepath.Join(dir, databaseDir) }
+func imagesIn(dir string) string   { return filepath.Join(dir, imagesDir) }
+
+// makeDirs creates the directories of a store if they do not exist, and takes all permissions on them from other users.
+func makeDirs(dir string) error {
+	for _, path := range []string{eventsIn(dir), databaseIn(dir), imagesIn(dir)} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
+		if err := os.Chmod(path, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errForeign means that a directory has files of another program where a store has its own.
+var errForeign = errors.New("its directories " + databaseDir + " and " + imagesDir + " belong to another program: name another directory")
+
+// prepareDir creates the directory of a store if it does not exist, and claims it until release is called. It checks that this process
+// can write to the directory.
+func prepareDir(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode()&fs.ModeSticky != 0 { // a directory for all users, like /tmp
+		return nil, firstOf(err, fmt.Errorf("it is shared with other users: name a directory below it, such as %s", filepath.Join(dir, "limitkeeper")))
 	}
 	if release, err = table.Claim(dir); err != nil {
 		return nil, err
 	}
-	events := filepath.Join(dir, eventLogDir)
-	if err = restrictDir(dir, log); err == nil && exists(filepath.Join(dir, badger.ManifestFilename)) && !exists(events) && logOnDisk(dir) == 0 {
+	if isUsed, _ := Exists(dir); isUsed && !exists(eventsIn(dir)) && logOnDisk(dir) == 0 {
 		err = errForeign
 	}
 	if err == nil {
 		err = probe(dir)
 	}
 	if err == nil {
-		err = os.MkdirAll(events, 0o700)
+		err = makeDirs(dir) // eventlog first: it shows that the others belong to a store
 	}
 	if err != nil {
 		release()
@@ -87,7 +110,7 @@ func sameDir(path string, identity fs.FileInfo) error {
 
 // sameDirs returns an error unless the paths of the store and of its event log still lead to the directories of the first call.
 func (s *Store) sameDirs() error {
-	for i, path := range []string{s.dir, filepath.Join(s.dir, eventLogDir)} {
+	for i, path := range []string{s.dir, eventsIn(s.dir)} {
 		if i == len(s.identity) {
 			info, err := os.Stat(path)
 			if err != nil {
@@ -143,59 +166,8 @@ func noDescriptors(err error) bool {
 // probePrefix begins the name of the file by which prepareDir finds out whether it can create files.
 const probePrefix = "probe"
 
-// groupAndOthers are the permission bits of all users except the owner.
-const groupAndOthers fs.FileMode = 0o077
-
 // hasModes reports whether the system has permission bits. Windows has access control lists.
 const hasModes = runtime.GOOS != "windows"
-
-// restrictDir takes the permissions on the directory from all users except its owner. Badger creates files with the
-// permissions that the umask allows, so the mode of the directory has to guard all files below it. restrictDir refuses
-// a directory with other files, because other programs would lose access to them.
-func restrictDir(dir string, log *slog.Logger) error {
-	info, err := os.Stat(dir)
-	if err != nil || !hasModes || info.Mode()&groupAndOthers == 0 {
-		return err
-	}
-	below := filepath.Join(dir, "limitkeeper")
-	if info.Mode()&fs.ModeSticky != 0 { // a directory for all users, like /tmp
-		return fmt.Errorf("it is shared with other users: name a directory below it, such as %s", below)
-	}
-	name, err := foreignEntry(dir)
-	if err != nil {
-		return err
-	}
-	if name != "" {
-		return fmt.Errorf("other users can read it, and it holds other things (%s): name a directory of its own, such as %s, or run chmod 700 %s", name, below, dir)
-	}
-	if err := os.Chmod(dir, info.Mode()&^groupAndOthers); err != nil {
-		return fmt.Errorf("other users can read it, and it belongs to another user: name a directory below it, such as %s, or run chmod 700 %s as its owner", below, dir)
-	}
-	exists, err := Exists(dir)
-	if exists {
-		log.Info("other users could read the store until now", "directory", dir, "mode_before", fmt.Sprintf("%o", info.Mode().Perm()))
-	}
-	return err
-}
-
-// ownNames are patterns for all other names in the directory of a store, and names that other programs leave in any directory:
-// lost+found of a new volume, and names that begin with a dot, such as .gitkeep and .snapshot.
-var ownNames = []string{"LOCK", eventLogDir, table.ImagePrefix + "*", probePrefix + "*", "lost+found", ".*"}
-
-// foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".
-func foreignEntry(dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
-	for _, entry := range entries {
-		isOwn := func(pattern string) bool {
-			match, _ := filepath.Match(pattern, entry.Name())
-			return match
-		}
-		if !slices.ContainsFunc(ownNames, isOwn) && !slices.ContainsFunc(table.Names, isOwn) {
-			return entry.Name(), err
-		}
-	}
-	return "", err
-}
 
 // withAdvice adds advice to an error of the file system or to damage.
 func withAdvice(dir string, err error) error {

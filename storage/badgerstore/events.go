@@ -11,9 +11,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// eventLogDir is the directory of the event log, within the directory of the store.
-const eventLogDir = "eventlog"
-
 // segmentSuffix ends the names of the segments of the event log.
 const segmentSuffix = ".seg"
 
@@ -38,11 +35,11 @@ func (s *Store) openLog() error {
 // logOnDisk returns the position up to which the event log of a store that is not open was on disk, as far as the database
 // and its images know. Without an event log, an inventory that cannot be read is no first start.
 func logOnDisk(dir string) (position int64) {
-	state, _, err := table.ReadState(dir)
-	if position = state.Log; err != nil && exists(filepath.Join(dir, table.InventoryName)) {
+	state, _, err := table.ReadState(databaseIn(dir))
+	if position = state.Log; err != nil && exists(filepath.Join(databaseIn(dir), table.InventoryName)) {
 		position = firstPosition + 1
 	}
-	images, _ := table.Images(dir)
+	images, _ := table.Images(imagesIn(dir))
 	for _, image := range images { // the log was synced before an image got its name
 		position = max(position, image)
 	}
@@ -74,7 +71,7 @@ func (s *Store) replayEvents() error {
 	case mark < from:
 		return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database needs the event log from position %d on, and the log begins at %d", mark, from)}
 	}
-	if err := firstOf(table.RemoveDraft(s.dir), s.findImages()); err != nil {
+	if err := firstOf(table.RemoveDraft(imagesIn(s.dir)), s.findImages()); err != nil {
 		return err
 	}
 	if image := s.retention.newestImage.Load(); mark < image { // the events before the images may be removed at any time
@@ -88,13 +85,13 @@ func (s *Store) replayEvents() error {
 // eventLogOptions returns the options of the event log in the directory of a store. known is a position up to which the
 // event log was on disk.
 func eventLogOptions(dir string, known int64, o Options) eventlog.Options {
-	return eventlog.Options{FS: o.fs, Dir: filepath.Join(dir, eventLogDir), SegmentSize: o.segmentSize, Ahead: o.ahead,
+	return eventlog.Options{FS: o.fs, Dir: eventsIn(dir), SegmentSize: o.segmentSize, Ahead: o.ahead,
 		Power: o.Durability == Power, Known: known}
 }
 
 // hasSegment reports whether the directory of a store has a segment of the event log.
 func hasSegment(dir string) bool {
-	names, _ := eventlog.OS.List(filepath.Join(dir, eventLogDir)) // none when the directory does not exist
+	names, _ := eventlog.OS.List(eventsIn(dir)) // none when the directory does not exist
 	return slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, segmentSuffix) })
 }
 

@@ -41,12 +41,12 @@ type source struct {
 // newestSource returns the newest whole image in a directory that the event log can continue. The event log begins
 // at the position from.
 func newestSource(dir string, from int64, log *slog.Logger) (source, error) {
-	positions, err := table.Images(dir)
+	positions, err := table.Images(imagesIn(dir))
 	for _, position := range slices.Backward(positions) {
 		if position < from {
 			break
 		}
-		state, records, err := table.ReadImage(dir, position)
+		state, records, err := table.ReadImage(imagesIn(dir), position)
 		if err == nil {
 			return source{state: state, records: records}, nil
 		}
@@ -54,7 +54,7 @@ func newestSource(dir string, from int64, log *slog.Logger) (source, error) {
 			return source{}, err
 		}
 		log.Warn("an image of the database is damaged: it is removed, and the one before it is used", "dir", dir, "error", err)
-		if err := os.Remove(table.ImagePath(dir, position)); err != nil {
+		if err := os.Remove(table.ImagePath(imagesIn(dir), position)); err != nil {
 			return source{}, err
 		}
 	}
@@ -66,11 +66,14 @@ func newestSource(dir string, from int64, log *slog.Logger) (source, error) {
 
 // create deletes the database of a store, and creates it again from a source, without the event log.
 func (src source) create(o table.Options) (*table.DB, error) {
-	if err := table.Remove(o.Dir); err != nil {
+	if err := os.RemoveAll(filepath.Join(o.Dir, table.InventoryName)); err != nil { // first: without it, the other files are damaged
+		return nil, err
+	}
+	if err := firstOf(os.RemoveAll(o.Dir), os.Mkdir(o.Dir, 0o700)); err != nil {
 		return nil, err
 	}
 	needs := uint64(diskspace.OpeningNeeds)
-	if info, err := os.Stat(table.ImagePath(o.Dir, src.state.Position)); err == nil {
+	if info, err := os.Stat(table.ImagePath(imagesIn(filepath.Dir(o.Dir)), src.state.Position)); err == nil {
 		needs += uint64(info.Size())
 	}
 	if err := diskspace.None(o.Dir).Need(needs, "the database that is rebuilt"); err != nil {
@@ -99,7 +102,7 @@ func (s *Store) writeImage(pause func(bytes int) error) error {
 			return batches(func(read func(view) error) error { return read(r) }, nil, pause, func(p path, value []byte) error { return fn(p, value) })
 		}
 		s.failpoint(failSnapshot)
-		return table.WriteImage(s.dir, mark, records, func() (table.State, error) {
+		return table.WriteImage(imagesIn(s.dir), mark, records, func() (table.State, error) {
 			s.failpoint(failSnapshot)
 			err := s.syncEvents()
 			return table.State{Log: s.events.Durable(), Time: s.clock.Load()}, err
@@ -119,12 +122,12 @@ func (s *Store) keepImages(n int) error {
 }
 
 func (s *Store) keepImagesLocked(n int) error {
-	positions, err := table.Images(s.dir)
+	positions, err := table.Images(imagesIn(s.dir))
 	first := s.events.From()
 	if len(positions) > n {
 		first = max(first, positions[len(positions)-n])
 	}
-	err = firstOf(err, table.RemoveImages(s.dir, func(position int64) bool { return position < first }))
+	err = firstOf(err, table.RemoveImages(imagesIn(s.dir), func(position int64) bool { return position < first }))
 	positions = slices.DeleteFunc(positions, func(position int64) bool { return position < first })
 	oldest, newest := int64(0), int64(0)
 	if len(positions) > 0 {
@@ -138,7 +141,7 @@ func (s *Store) keepImagesLocked(n int) error {
 // roomForImage returns an error unless the disk has room for another image. On a full disk the image may take the last
 // free bytes: only history that is in an image can be removed.
 func (s *Store) roomForImage() error {
-	size, err := tableBytes(s.dir)
+	size, err := tableBytes(databaseIn(s.dir))
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ var databaseLosses = map[string]func(t *testing.T, dir string){
 	"no MANIFEST":       func(t *testing.T, dir string) { remove(t, glob(t, dir, "MANIFEST")) },
 	"INVENTORY emptied": func(t *testing.T, dir string) { truncate(t, glob(t, dir, "INVENTORY")) },
 	"no file of the database": func(t *testing.T, dir string) {
-		if err := table.Remove(dir); err != nil {
+		if err := os.RemoveAll(databaseIn(dir)); err != nil {
 			t.Fatal(err)
 		}
 	},
@@ -33,7 +33,7 @@ var databaseLosses = map[string]func(t *testing.T, dir string){
 
 func glob(t *testing.T, dir, pattern string) (files []string) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, pattern))
+	paths, err := filepath.Glob(filepath.Join(dir, "*", pattern))
 	for _, path := range paths {
 		if info, _ := os.Stat(path); info.Mode().IsRegular() {
 			files = append(files, path)
@@ -126,7 +126,7 @@ func TestRenewWithoutImage(t *testing.T) {
 	for damaged := range 3 {
 		dir := copyOf(t, whole)
 		for _, path := range images[2-damaged:] {
-			changeByte(t, filepath.Join(dir, filepath.Base(path)), 100)
+			changeByte(t, filepath.Join(imagesIn(dir), filepath.Base(path)), 100)
 		}
 		remove(t, glob(t, dir, "MANIFEST"))
 		if damaged < 2 {
@@ -252,6 +252,9 @@ func imagedStore(t *testing.T, clean bool) (dir, want string) {
 func killedCopy(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
+	if err := makeDirs(to); err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range databaseFiles(t, dir) {
 		if err := os.WriteFile(filepath.Join(to, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -273,7 +276,7 @@ func TestImageMakesRoom(t *testing.T) {
 	}
 	err := s.removeHistory(noon)
 	s.space.Space = diskspace.Space
-	left, _ := table.Images(s.dir)
+	left, _ := table.Images(imagesIn(s.dir))
 	if err != nil || len(free) > 0 || len(left) != 1 || s.retention.removedEarly.Load() {
 		t.Errorf("a full disk: got %v, the images %v, history removed %v", err, left, s.retention.removedEarly.Load())
 	}
@@ -309,7 +312,7 @@ func TestImageStopped(t *testing.T) {
 	if after := fmt.Sprint(glob(t, dir, table.ImagePrefix+"*")); after != before {
 		t.Errorf("got the images %v, want %v", after, before)
 	}
-	if err := firstOf(s.Close(), os.WriteFile(filepath.Join(dir, table.ImagePrefix+"draft"), []byte("draft"), 0o600)); err != nil {
+	if err := firstOf(s.Close(), os.WriteFile(filepath.Join(imagesIn(dir), table.ImagePrefix+"draft"), []byte("draft"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	openAlone(t, dir, smallSegments)
@@ -367,7 +370,7 @@ func TestImageDuringWrites(t *testing.T) {
 func TestReplayWritesPages(t *testing.T) {
 	whole, want := filledStore(t, false)
 	dir := copyOf(t, whole)
-	if err := table.Remove(dir); err != nil {
+	if err := os.RemoveAll(databaseIn(dir)); err != nil {
 		t.Fatal(err)
 	}
 	var moments []string

@@ -13,7 +13,7 @@ import (
 // memtables returns the paths of the logs of all memtables.
 func memtables(t *testing.T, dir string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*"+logSuffix))
+	paths, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+logSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
@@ -58,7 +55,7 @@ func newStore(dir string, o Options) (*Store, error) {
 	if _, ok := unclosed.Load(dir); ok {
 		return nil, errUnclosed
 	}
-	release, err := prepareDir(dir, o.Logger)
+	release, err := prepareDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +167,7 @@ const (
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
 	_, size, err := diskspace.Space(dir)
-	o := table.Options{Dir: dir, Logger: log, Boot: table.Boot()}
+	o := table.Options{Dir: databaseIn(dir), Logger: log, Boot: table.Boot()}
 	if err == nil && size < smallDisk {
 		o.Memtable = smallMemtable
 	}
@@ -194,17 +191,14 @@ func refuseSchema(version int64) error {
 	return nil
 }
 
-// Exists reports whether a directory has a store, also a store that has lost files, or another database of Badger. It
-// creates nothing, unlike [Open].
+// Exists reports whether a directory has a store, also a store that has lost files. It creates nothing, unlike [Open].
 func Exists(dir string) (bool, error) {
-	for _, name := range []string{badger.ManifestFilename, table.InventoryName} {
-		_, err := os.Stat(filepath.Join(dir, name))
-		if err == nil {
+	for _, path := range []string{eventsIn(dir), databaseIn(dir), imagesIn(dir)} {
+		if names, err := os.ReadDir(path); len(names) > 0 {
 			return true, nil
-		}
-		if !errors.Is(err, os.ErrNotExist) {
+		} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, fmt.Errorf("look for a store in %s: %w", dir, withAdvice(dir, err))
 		}
 	}
-	return hasSegment(dir), nil
+	return false, nil
 }

@@ -35,10 +35,10 @@ func TestInterruptedFirstOpening(t *testing.T) {
 			before = moments[len(moments)-1]
 		}
 		empty, without := copyOf(t, before), copyOf(t, before)
-		path := filepath.Join(empty, order[i])
-		err := firstOf(os.Truncate(path, 0), os.Remove(filepath.Join(without, order[i])))
+		path := filepath.Join(databaseIn(empty), order[i])
+		err := firstOf(os.Truncate(path, 0), os.Remove(filepath.Join(databaseIn(without), order[i])))
 		if draft := drafts[order[i]]; err == nil && draft != "" {
-			err = os.Rename(path, filepath.Join(empty, draft))
+			err = os.Rename(path, filepath.Join(databaseIn(empty), draft))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestMissingDatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, pattern := range lose {
-				files, _ := filepath.Glob(filepath.Join(dir, pattern))
+				files, _ := filepath.Glob(filepath.Join(databaseIn(dir), pattern))
 				for _, path := range files {
 					if err := os.Remove(path); err != nil {
 						t.Fatal(err)

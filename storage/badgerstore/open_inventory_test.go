@@ -74,7 +74,7 @@ func TestLostInventoryIgnoresMemtables(t *testing.T) {
 	if k, err := s.KeyByDigest(t.Context(), secrets.DigestOf("kept")); err != nil || k.ID != "kept" {
 		t.Errorf("got %+v, %v, want the key whose event was kept", k, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, table.InventoryName)); err != nil {
+	if _, err := os.Stat(filepath.Join(databaseIn(dir), table.InventoryName)); err != nil {
 		t.Errorf("after the start: %v, want a new inventory", err)
 	}
 }

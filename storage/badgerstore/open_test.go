@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,38 +91,45 @@ func TestLaterSchema(t *testing.T) {
 	}
 }
 
-// TestOtherDatabase: Open refuses the Badger database of another program. Beside an event log, such a database is a damaged
-// store, which Open rebuilds.
-func TestOtherDatabase(t *testing.T) {
-	dir := t.TempDir()
-	other, err := badger.Open(badger.DefaultOptions(dir).WithLogger(nil))
-	if err == nil {
-		err = other.Close()
+// TestOtherFiles: a store may be in a directory with other files, such as the Badger database of another program, and changes none. Open
+// refuses a directory where another program has files in the place of those of a store. A failure means that they are deleted.
+func TestOtherFiles(t *testing.T) {
+	dir, taken := t.TempDir(), t.TempDir()
+	for _, of := range []string{dir, databaseIn(taken)} {
+		other, err := badger.Open(badger.DefaultOptions(of).WithLogger(nil))
+		if err == nil {
+			err = other.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := contents(t, dir)
-	_, err = Open(dir, Options{})
-	if wantOneLine(t, err, dir); !errors.Is(err, errForeign) || !maps.Equal(contents(t, dir), before) {
+	before := contents(t, taken)
+	_, err := Open(taken, Options{})
+	if wantOneLine(t, err, taken); !errors.Is(err, errForeign) || !maps.Equal(contents(t, taken), before) {
 		t.Errorf("Open: got error %v, or other files, want %v and no change", err, errForeign)
 	}
-	store := t.TempDir()
-	if err := mustOpen(t, store, Options{}).Close(); err != nil {
+	before = contents(t, dir)
+	s := openAlone(t, dir, Options{})
+	withAccount(t, s)
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	copyEventLog(t, dir, store)
-	withAccount(t, openAlone(t, dir, Options{}))
+	after := contents(t, dir)
+	maps.DeleteFunc(after, func(name, _ string) bool { return strings.Contains(name, string(filepath.Separator)) })
+	if !maps.Equal(after, before) {
+		t.Errorf("got the files %q, want %q", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+	}
 }
 
 // setRecord writes a record to the database of a store that is not open.
 func setRecord(t *testing.T, dir string, p path, value []byte) {
 	t.Helper()
-	state, _, err := table.ReadState(dir)
+	state, _, err := table.ReadState(databaseIn(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := table.Open(table.Options{Dir: dir, Logger: quiet.Logger, Boot: table.Boot()})
+	db, err := table.Open(table.Options{Dir: databaseIn(dir), Logger: quiet.Logger, Boot: table.Boot()})
 	if err != nil {
 		t.Fatalf("badger.Open: %v", err)
 	}
@@ -141,7 +149,7 @@ func TestEmptyLogs(t *testing.T) {
 		t.Fatalf("Close: %v", err)
 	}
 	for _, name := range []string{"00099.mem", "00100.mem", "000099.vlog"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(databaseIn(dir), name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,7 +263,7 @@ func TestValueLogIsEmpty(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
-	logs, err := filepath.Glob(filepath.Join(dir, "*"+valueLogSuffix))
+	logs, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+valueLogSuffix))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("value logs: got %v, %v", logs, err)
 	}

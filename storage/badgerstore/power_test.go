@@ -119,20 +119,20 @@ func (o *outage) copyDatabase() {
 // listing returns the names of Badger's files, and the content of MANIFEST, which lists the tables.
 func (o *outage) listing() map[string]string {
 	files := map[string]string{}
-	list, err := os.ReadDir(o.dir)
-	if err != nil {
-		o.t.Error(err)
-	}
-	for _, file := range list {
-		if file.Type().IsRegular() && file.Name() != "LOCK" {
-			files[file.Name()] = ""
+	for _, sub := range []string{databaseDir, imagesDir} {
+		list, err := os.ReadDir(filepath.Join(o.dir, sub))
+		if err := errors.Join(err, os.MkdirAll(filepath.Join(o.after, sub), 0o700)); err != nil {
+			o.t.Error(err)
+		}
+		for _, file := range list {
+			files[filepath.Join(sub, file.Name())] = ""
 		}
 	}
-	manifest, err := os.ReadFile(filepath.Join(o.dir, badger.ManifestFilename))
+	manifest, err := os.ReadFile(filepath.Join(databaseIn(o.dir), badger.ManifestFilename))
 	if err != nil {
 		o.t.Error(err)
 	}
-	files[badger.ManifestFilename] = string(manifest)
+	files[filepath.Join(databaseDir, badger.ManifestFilename)] = string(manifest)
 	return files
 }
 

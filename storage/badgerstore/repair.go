@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -86,7 +84,7 @@ func (p *repairPlan) options() eventlog.Options {
 
 // repairSources returns the closed database, the whole images, newest first, and the empty database.
 func repairSources(dir string) (sources []source, err error) {
-	if state, closed, err := table.ReadState(dir); err == nil && closed {
+	if state, closed, err := table.ReadState(databaseIn(dir)); err == nil && closed {
 		o := tableOptions(dir, slog.New(slog.DiscardHandler))
 		if err = table.Verify(o, func(_ table.Progress, err error) error { return err }); err == nil {
 			sources = append(sources, source{state: state, stays: true})
@@ -94,9 +92,9 @@ func repairSources(dir string) (sources []source, err error) {
 			return nil, err
 		}
 	}
-	positions, err := table.Images(dir)
+	positions, err := table.Images(imagesIn(dir))
 	for _, position := range slices.Backward(positions) {
-		state, records, err := table.ReadImage(dir, position)
+		state, records, err := table.ReadImage(imagesIn(dir), position)
 		if err == nil {
 			sources = append(sources, source{state: state, records: records})
 		} else if !isDamage(err) {
@@ -125,7 +123,7 @@ func (p *repairPlan) consider(from source, keep eventlog.Run) {
 // directory since planRepair. The database is prepared first: until the event log is repaired, the store stays damaged.
 // An interrupted repair can be planned again: the plan is the same, or has the prepared database as its source.
 func (p *repairPlan) apply() (names []string, err error) {
-	err = firstOf(diskspace.None(p.dir).Need(diskspace.OpeningNeeds, "a repair"), os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700))
+	err = firstOf(diskspace.None(p.dir).Need(diskspace.OpeningNeeds, "a repair"), makeDirs(p.dir))
 	if err == nil && !p.from.stays {
 		err = p.renewDatabase()
 	}
@@ -151,7 +149,7 @@ func (p *repairPlan) renewDatabase() error {
 		}
 	}
 	// Newer images have records that the event log is losing.
-	if err := table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }); err != nil {
+	if err := table.RemoveImages(imagesIn(p.dir), func(position int64) bool { return position > p.from.state.Position }); err != nil {
 		return err
 	}
 	db, err := src.create(tableOptions(p.dir, slog.New(slog.DiscardHandler)))

@@ -134,7 +134,7 @@ func TestRepairHoldsLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := copyOf(t, whole)
 			changeByte(t, filepath.Join(dir, eventLogDir, filepath.Base(files[len(files)-1])), segmentData+5)
-			lost, _ := filepath.Glob(filepath.Join(dir, c.lost))
+			lost, _ := filepath.Glob(filepath.Join(databaseIn(dir), c.lost))
 			remove(t, lost)
 			changes, unlocked := 0, 0
 			defer func(fs eventlog.FS) { eventlog.OS = fs }(eventlog.OS)
@@ -163,7 +163,7 @@ func TestRepairEmptyLogs(t *testing.T) {
 	dir := copyOf(t, d.dir)
 	changeByte(t, filepath.Join(dir, eventLogDir, d.files[3]), segmentData+5)
 	for _, name := range []string{"00099.mem", "000099.vlog"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(databaseIn(dir), name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,7 +180,7 @@ func TestRepairEmptyLogs(t *testing.T) {
 // names the command that mends it. Repair begins a new event log, and keeps the counts of the last checkpoint.
 func TestRepairLostEventLog(t *testing.T) {
 	d := storeToDamage(t, true)
-	for _, lost := range []string{eventLogDir, eventLogDir + " " + table.InventoryName} {
+	for _, lost := range []string{eventLogDir, eventLogDir + " " + filepath.Join(databaseDir, table.InventoryName)} {
 		dir := copyOf(t, d.dir)
 		for _, name := range strings.Fields(lost) {
 			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {

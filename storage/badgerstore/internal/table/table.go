@@ -13,13 +13,10 @@
 package table
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,24 +62,7 @@ func Open(o Options) (*DB, error) {
 	return o.open(inv, nil)
 }
 
-// Names are patterns for the names of all files of a database. The inventory is the first: without it, the other files are damaged.
-var Names = []string{InventoryName + "*", "MANIFEST*", "*" + Suffix, "*" + LogSuffix, "*" + ValueLogSuffix, "DISCARD", "KEYREGISTRY*", "REWRITE-KEYREGISTRY"}
-
-// Remove deletes all files of the database in a directory.
-func Remove(dir string) error {
-	entries, err := os.ReadDir(dir)
-	for _, pattern := range Names {
-		for _, entry := range entries {
-			if match, _ := filepath.Match(pattern, entry.Name()); match {
-				err = cmp.Or(err, os.Remove(filepath.Join(dir, entry.Name())))
-			}
-		}
-	}
-	return err
-}
-
-// Create creates a database with a state and records in a directory without one. After a kill during Create, the database is
-// damaged.
+// Create creates a database with a state and records in an empty directory. After a kill during Create, the database is damaged.
 func Create(o Options, state State, records Records) (*DB, error) {
 	return o.open(inventory{State: state}, records)
 }
