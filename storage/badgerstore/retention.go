@@ -190,42 +190,25 @@ func (s *Store) rememberedFrom(now time.Time) (position int64) {
 	return position
 }
 
-// removeIf removes the records whose paths begin with prefix and for which expired returns true.
+// removeIf removes the records whose paths begin with prefix and for which expired returns true. Each batch is read and removed in one
+// transaction, so no record is removed that was written again meanwhile.
 func (s *Store) removeIf(prefix path, pause func(bytes int) error, expired func(p path, value []byte) (bool, error)) error {
 	var old []path
-	return batches(s.inView, prefix, func(bytes int) error { // a view for each batch: a long one would keep every version of the pages
-		err := s.removeAll(old, expired)
-		old = nil
-		return firstOf(err, pause(bytes))
-	}, func(p path, value []byte) error {
+	in := func(read func(view) error) error {
+		return s.commitTxn(func(txn *badger.Txn) error {
+			err := read(view{txn})
+			for _, p := range old {
+				err = firstOf(err, txn.Delete(p))
+			}
+			old = nil
+			return err
+		})
+	}
+	return batches(in, prefix, pause, func(p path, value []byte) error {
 		remove, err := expired(p, value)
 		if remove {
 			old = append(old, slices.Clone(p))
 		}
 		return err
-	})
-}
-
-// removeAll removes the records of paths, except records that are not expired: they were written again since
-// they were read.
-func (s *Store) removeAll(old []path, expired func(p path, value []byte) (bool, error)) error {
-	if len(old) == 0 {
-		return nil
-	}
-	return s.commitTxn(func(txn *badger.Txn) error {
-		for _, p := range old {
-			value, err := view{txn}.get(p)
-			if err != nil {
-				return err
-			}
-			remove, err := expired(p, value)
-			if err == nil && remove {
-				err = txn.Delete(p)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
 	})
 }
