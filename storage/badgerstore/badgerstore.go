@@ -231,7 +231,7 @@ func (s *Store) fail(err error) error {
 	switch {
 	case doubtful(err):
 		message = "the database is damaged: it is rebuilt from the event log, and requests are refused until then"
-		s.db.Doubt(err) // the next start rebuilds the database, also when its files can be read again
+		s.db.Doubt() // the next start rebuilds the database, also when its files can be read again
 	case passes(err):
 		message = "requests are refused until the event log can be written again"
 	case isDamage(err):

@@ -25,12 +25,11 @@ const inventoryMagic = "limitkeeper inventory 2"
 // inventory describes the files that the database must have on disk.
 type inventory struct {
 	State
-	Boot     uint64       `json:"boot"`             // of the machine that has opened the database
-	Closed   bool         `json:"closed,omitempty"` // see [DB.Finish]
-	Length   int64        `json:"length"`           // bytes of the manifest, to which Badger appends
-	Checksum uint32       `json:"checksum"`         // CRC-32C of the first Length bytes of the manifest
-	Memtable int64        `json:"memtable"`         // its size in bytes: Badger ends the process when it reads the log of a larger one
-	Damaged  *DamageError `json:"damaged,omitempty"`
+	Boot     uint64 `json:"boot"`             // of the machine that has opened the database
+	Closed   bool   `json:"closed,omitempty"` // see [DB.Finish]
+	Length   int64  `json:"length"`           // bytes of the manifest, to which Badger appends
+	Checksum uint32 `json:"checksum"`         // CRC-32C of the first Length bytes of the manifest
+	Memtable int64  `json:"memtable"`         // its size in bytes: Badger ends the process when it reads the log of a larger one
 
 	current bool // the manifest has not changed since the inventory was written; set by matches
 }
@@ -57,7 +56,7 @@ func readInventory(dir string) (inv inventory, err error) {
 // closed.
 func ReadState(dir string) (s State, closed bool, err error) {
 	inv, err := readInventory(dir)
-	return inv.State, inv.Closed && inv.Damaged == nil, err
+	return inv.State, inv.Closed, err
 }
 
 // Boot returns a number that identifies the current boot of the machine, 0 when unknown. Linux chooses a random number at

@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +47,7 @@ type DB struct {
 	mu       sync.Mutex // guards the fields below
 	kept     inventory  // the inventory on disk
 	finished bool       // Finish was called
+	doubted  bool       // Doubt was called
 	created  int        // tables that compactions have created, see lost
 	read     int        // bytes of the manifest whose tables are counted
 }
@@ -180,17 +183,12 @@ func (db *DB) Watch() error {
 	return db.lost()
 }
 
-// Doubt stores in the inventory that the database is damaged: the next [Open] refuses it.
-func (db *DB) Doubt(err error) {
+// Doubt deletes the inventory, and writes no other one: the next [Open] takes the database for damaged.
+func (db *DB) Doubt() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.kept.Damaged != nil {
-		return
-	}
-	if !errors.As(err, &db.kept.Damaged) {
-		db.kept.Damaged = &DamageError{"*" + Suffix, firstLine(err.Error())}
-	}
-	_ = db.kept.write(db.o.Dir)
+	db.doubted = true
+	_ = os.Remove(filepath.Join(db.o.Dir, InventoryName))
 }
 
 // Close closes the database and writes the inventory: see [DB.Finish].
@@ -198,7 +196,7 @@ func (db *DB) Close() error {
 	err := db.DB.Close()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if err != nil || db.kept.Damaged != nil || db.kept.Closed {
+	if err != nil || db.doubted || db.kept.Closed {
 		return err
 	}
 	if err := db.lost(); err != nil {

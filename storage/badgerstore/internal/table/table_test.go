@@ -129,8 +129,8 @@ func TestDoubt(t *testing.T) {
 	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	db.Doubt(&DamageError{"a file", "a fault"})
-	if err := errors.Join(os.CopyFS(doubted, os.DirFS(dir)), db.Close()); err != nil {
+	db.Doubt()
+	if err := errors.Join(db.StoreState(State{}), os.CopyFS(doubted, os.DirFS(dir)), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	open := func(dir string, boot uint64) error {
@@ -141,8 +141,8 @@ func TestDoubt(t *testing.T) {
 		}
 		return err
 	}
-	wantDamage(t, "Open of a doubted database", open(doubted, boot), "a file")
-	wantDamage(t, "Open of a closed one", open(dir, boot), "a file")
+	wantDamage(t, "Open of a doubted database", open(doubted, boot), InventoryName)
+	wantDamage(t, "Open of a closed one", open(dir, boot), InventoryName)
 	wantDamage(t, "Open after another boot", open(killed, boot+1), InventoryName)
 	if err := open(killed, boot); err != nil {
 		t.Fatal(err)

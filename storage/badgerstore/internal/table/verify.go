@@ -169,8 +169,6 @@ func (o *Options) inspect(fn func(p Progress, err error) error) (inv inventory, 
 	switch {
 	case err != nil:
 		return inv, err
-	case inv.Damaged != nil:
-		return inv, inv.Damaged
 	case !inv.Closed && (o.Boot == 0 || inv.Boot != o.Boot):
 		return inv, damage(InventoryName, "the machine was restarted before the database was closed")
 	}
