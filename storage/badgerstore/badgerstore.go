@@ -58,11 +58,12 @@
 //	resource.go     accounts, users, plans and keys, for storage/resource; redo.go and writes.go, their transactions
 //	import.go       histories and counters of another store
 //	layout.go       the keys of Badger
-//	open.go         opening a store; events.go for its event log; replay.go; dir.go for its directory
+//	open.go         opening a store: events.go, its event log; then its database, or a new one; replay.go; dir.go, its directories
 //	retention.go    removing old segments and records
 //	snapshot.go     a view of a serving store at one instant
 //	background.go   the goroutines of a store, and the daily scrub
-//	image.go        the images of the database, and rebuilding it; heal.go while the store serves
+//	image.go        the images of the database, from which it is rebuilt
+//	heal.go         opening the files again while the store serves, after damage or a failed write
 //	check.go        verifying a stopped store; repair.go, repairing its event log
 //
 // [Durability] says which answers survive which crashes. A store that lost its end has the state of an earlier moment.

@@ -16,7 +16,7 @@ import (
 // read, a table that a compaction has lost, a file that a scrub finds changed, a record that is missing though another one
 // refers to it, a commit that Badger has refused. Meanwhile it answers 503. The event log has everything that was answered.
 
-// passes reports whether an error ends by itself: the disk is full, or file descriptors have run out.
+// passes reports whether the cause of an error can end without a restart: a full disk, or a lack of file descriptors.
 func passes(err error) bool {
 	return (diskspace.NoRoom(err) || noDescriptors(err) || errors.Is(err, eventlog.ErrTemporary)) && !errors.Is(err, eventlog.ErrSync)
 }

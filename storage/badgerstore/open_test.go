@@ -92,7 +92,7 @@ func TestLaterSchema(t *testing.T) {
 }
 
 // TestOtherFiles: a store may be in a directory with other files, such as the Badger database of another program, and changes none. Open
-// refuses a directory where another program has files in the place of those of a store. A failure means that they are deleted.
+// refuses a directory whose database directory belongs to another program. A failure means that they are deleted.
 func TestOtherFiles(t *testing.T) {
 	dir, taken := t.TempDir(), t.TempDir()
 	for _, of := range []string{dir, databaseIn(taken)} {
