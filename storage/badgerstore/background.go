@@ -149,10 +149,9 @@ func (s *Store) requireSpace() error {
 // damage before it needs the data. A scrub begins a day after the previous scrub ended, even if the store was closed
 // in between, but not within 5 minutes of opening. At 16 MiB/s a scrub reads 1.4 TB a day.
 const (
-	firstScrub    = 5 * time.Minute
-	scrubEvery    = 24 * time.Hour
-	scrubRate     = 16 << 20  // bytes a second
-	scrubLogEvery = time.Hour // between two log lines of one scrub
+	firstScrub = 5 * time.Minute
+	scrubEvery = 24 * time.Hour
+	scrubRate  = 16 << 20 // bytes a second
 )
 
 // isDamage reports whether an error means that a file or an index is damaged.
@@ -205,13 +204,8 @@ var errStopped = errors.New("the scrub was stopped")
 // size of the part. It returns the number of bytes and the first damage.
 func (s *Store) scrub(pause func(bytes int) error) (bytes int64, err error) {
 	began := time.Now()
-	logged := began
 	counting := func(n int) error {
 		bytes += int64(n)
-		if time.Since(logged) > scrubLogEvery {
-			logged = time.Now()
-			s.log.Info("verifying the store", "dir", s.dir, "bytes", bytes)
-		}
 		return pause(n)
 	}
 	for _, read := range []func(func(int) error) error{s.db.Verify, s.scrubSegments, s.scrubImages} {

@@ -141,9 +141,9 @@ func (s *Store) keepImagesLocked(n int) error {
 // roomForImage returns an error unless the disk has room for another image. On a full disk the image may take the last
 // free bytes: only history that is in an image can be removed.
 func (s *Store) roomForImage() error {
-	size, err := tableBytes(databaseIn(s.dir))
-	if err != nil {
-		return err
+	size := uint64(0)
+	for _, t := range s.db.Tables() {
+		size += uint64(t.OnDiskSize)
 	}
 	if !s.space.Full() {
 		size += uint64(s.space.MinFree())
@@ -157,15 +157,4 @@ func (s *Store) imageDue() bool {
 	after := s.checkpointer.mark.Load() - s.retention.newestImage.Load()
 	broken := s.retention.newestImage.Load() < s.events.From() && s.events.From() > firstPosition
 	return after >= min(imageBytes, s.retention.maxBytes.Load()/4) || after > 0 && (broken || s.retention.imageWanted.Swap(false))
-}
-
-// tableBytes returns the size of all tables in a directory.
-func tableBytes(dir string) (sum uint64, err error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*"+table.Suffix))
-	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil { // otherwise the table was compacted and deleted
-			sum += uint64(info.Size())
-		}
-	}
-	return sum, err
 }
