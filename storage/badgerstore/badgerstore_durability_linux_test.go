@@ -71,6 +71,20 @@ func TestSetDurability(t *testing.T) {
 	abandon(t, s)
 }
 
+// TestDurabilityAfterHeal: the durability that was set stays when the store opens its files again. A failure means that answers are lost
+// in a power cut.
+func TestDurabilityAfterHeal(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, "key")
+	s.SetDurability(Power)
+	_ = s.fail(errBadger)
+	heal(t, s)
+	consume(t, s, request("key", 1, endless, noon))
+	if left := unsynced(s); left > openBlock {
+		t.Errorf("got %d bytes that are not on the disk, want 0", left)
+	}
+}
+
 // TestSyncFails: when a sync fails, its write and every later write are answered with an error. A second sync could
 // succeed although the bytes of the first write are lost.
 func TestSyncFails(t *testing.T) {

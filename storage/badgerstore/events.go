@@ -25,6 +25,9 @@ func (s *Store) openLog() error {
 	if err := firstOf(o.FS.SyncDir(s.dir), s.sameDirs()); err != nil {
 		return err
 	}
+	if s.events != nil {
+		o.Power = s.events.Power()
+	}
 	l, err := eventlog.Open(o)
 	if err == nil {
 		s.events = l

@@ -65,6 +65,10 @@ func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
 
 // HistoryExcess implements [core.BoundedHistory].
 func (s *Store) HistoryExcess() int64 {
+	if s.enter() != nil {
+		return 0
+	}
+	defer s.leave()
 	free, err := s.freeSpace()
 	if err != nil {
 		free = math.MaxInt64

@@ -169,6 +169,9 @@ func (l *Log) Safe(position int64) bool {
 	return position < l.written.Load()
 }
 
+// Power reports whether each block is synced before its waiters return.
+func (l *Log) Power() bool { return l.power.Load() }
+
 // SetPower changes whether each block is synced before its waiters return. The caller
 // calls Flush and Sync after it.
 func (l *Log) SetPower(power bool) { l.power.Store(power) }
