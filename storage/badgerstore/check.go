@@ -43,14 +43,6 @@ func (c CheckReport) Err(dir string) error {
 // Check verifies every file of a store that is not open: the database, its images and the event log. It changes no file.
 // Check returns [ErrInUse] for an open store.
 func Check(dir string, o CheckOptions) (c CheckReport, err error) {
-	damage := o.Damage
-	o.Damage = func(err error) {
-		c.Damaged++
-		if !errors.Is(err, eventlog.ErrDamaged) {
-			c.Database++
-		}
-		damage(err)
-	}
 	release, err := table.Claim(dir)
 	if err == nil {
 		defer release()
@@ -65,11 +57,14 @@ func Check(dir string, o CheckOptions) (c CheckReport, err error) {
 // files verifies all files.
 func (c *CheckReport) files(dir string, o CheckOptions) error {
 	report := func(err error) error {
-		if isDamage(err) {
-			o.Damage(err)
-			return nil
+		if !isDamage(err) {
+			return err
 		}
-		return err
+		if c.Damaged++; !errors.Is(err, eventlog.ErrDamaged) {
+			c.Database++
+		}
+		o.Damage(err)
+		return nil
 	}
 	var err error
 	if hasSegment(dir) { // otherwise the store is new, and has no database
@@ -100,7 +95,7 @@ func (c *CheckReport) files(dir string, o CheckOptions) error {
 		return err
 	}
 	for _, d := range r.Damage {
-		o.Damage(d)
+		_ = report(d)
 	}
 	if r.Torn.Bytes > 0 {
 		o.Progress(fmt.Sprintf("event log: the last %d bytes of %s are a torn write: a crash interrupted the write, and the next start cuts them off", r.Torn.Bytes, r.Torn.File))
