@@ -152,8 +152,7 @@ func TestRenewInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var moments []string
-	n := 0
+	moments, n := []string{}, 0
 	interrupted := source{state: src.state, records: func(fn func(key, value []byte) error) error {
 		return src.records(func(key, value []byte) error {
 			if n++; n%20 == 0 {
