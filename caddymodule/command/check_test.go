@@ -10,7 +10,7 @@ import (
 // damageTable changes a byte in the middle of a table of a store and returns the name of the file.
 func damageTable(t *testing.T, dir string) string {
 	t.Helper()
-	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	tables, err := filepath.Glob(filepath.Join(dir, "database", "*.sst"))
 	if err != nil || len(tables) == 0 {
 		t.Fatalf("tables: got %v, %v", tables, err)
 	}
@@ -45,7 +45,7 @@ func TestCheckCommand(t *testing.T) {
 	if strings.Count(out, "\n") != 1 || !strings.Contains(out, name) {
 		t.Errorf("check: got %q, want one line that names %s", out, name)
 	}
-	if err := os.Remove(filepath.Join(dir, "MANIFEST")); err != nil {
+	if err := os.Remove(filepath.Join(dir, "database", "MANIFEST")); err != nil {
 		t.Fatal(err)
 	}
 	out, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)

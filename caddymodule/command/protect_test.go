@@ -38,7 +38,7 @@ func TestProtectAddresses(t *testing.T) {
 		}
 	}
 	store := &protection{data: t.TempDir()}
-	if err := os.WriteFile(filepath.Join(store.data, "INVENTORY"), nil, 0o600); err != nil {
+	if err := os.MkdirAll(filepath.Join(store.data, "database", "table"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.checkData(); err == nil || !strings.Contains(err.Error(), "is itself a store, and protect uses the store in ") {

@@ -33,7 +33,7 @@ func TestRepairCommand(t *testing.T) {
 	_, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)
 	wantText(t, "check", err, "is damaged in 1 place: run limitkeeper repair --store badger:"+dir)
 	out, _, err = runCommand("repair", repairCommand, "--store", "badger:"+dir)
-	for _, want := range []string{filepath.Base(segments[0]), "Kept: 0 events.", "Lost: records in ", " bytes, with ", " readable events from 20", "Their counts stay: ", "history is lost", dryRun} {
+	for _, want := range []string{filepath.Base(segments[0]), "Kept: 0 readable events.", "Lost: ", " bytes with ", " readable events from 20", "Their counts stay: ", "history is lost", dryRun} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("repair: got %q, %v, want %q", out, err, want)
 		}

@@ -22,7 +22,8 @@ import (
 const (
 	syncEvery       = time.Second
 	spaceEvery      = 100 * time.Millisecond // a program that writes 1 GB/s takes half of the default min_free meanwhile
-	expireEvery     = time.Minute
+	historyEvery    = time.Second
+	historyRetry    = time.Minute
 	watchEvery      = time.Second
 	checkpointRetry = time.Second // the shortest pause after a failed checkpoint
 )
@@ -48,8 +49,7 @@ func (k *background) start(s *Store) {
 		if s.checkDir(); s.failure() != nil {
 			return
 		}
-		_, _ = s.makeSpace(now, s.freeSpace)
-		_ = s.syncAll() // a final error has failed the store, and is logged
+		_ = s.syncEvents() // an error has failed the store, and is logged
 	})
 	k.every(spaceEvery, s.space.Check)
 	k.every(watchEvery, s.watch)
@@ -58,8 +58,14 @@ func (k *background) start(s *Store) {
 			_ = s.imageInBackground(k.pace()) // damage has failed the store
 		}
 	})
-	k.every(expireEvery, func() {
-		s.warn("expired history was not removed: the store tries again in a minute", s.expire(s.now()))
+	k.every(historyEvery, func() {
+		if err := s.failure(); err != nil && !passes(err) {
+			return
+		}
+		if err := s.removeHistory(s.now()); err != nil {
+			s.warn("old history was not removed: the store tries again in a minute", err)
+			k.pause(historyRetry)
+		}
 	})
 	k.group.Go(func() { k.checkpoint(s) })
 	k.group.Go(func() { k.scrub(s) })
@@ -84,16 +90,12 @@ func (k *background) checkpoint(s *Store) {
 			k.pause(checkpointRetry)
 		}
 		failed = err != nil
-		s.warn("history beyond max_history was not removed: the store tries again after the next checkpoint", s.trim(s.now()))
 		wait = max(checkpointEvery, min(pauseFactor*time.Since(began), maxCheckpointPause))
 	}
 }
 
-// alreadyLogged reports whether the cause of an error has its own log line: the event log refuses events, the disk
-// is full, or the store has failed.
-func (s *Store) alreadyLogged(err error) bool {
-	return errors.Is(err, eventlog.ErrTemporary) || diskspace.NoRoom(err) || s.failure() != nil
-}
+// alreadyLogged reports whether the cause of an error has its own log line: the disk is full, or the store has failed.
+func (s *Store) alreadyLogged(err error) bool { return diskspace.NoRoom(err) || s.failure() != nil }
 
 // warn fails the store when an error means damage. It logs another error with a message, unless the error has its own log line.
 func (s *Store) warn(message string, err error) {
@@ -147,10 +149,9 @@ func (s *Store) requireSpace() error {
 // damage before it needs the data. A scrub begins a day after the previous scrub ended, even if the store was closed
 // in between, but not within 5 minutes of opening. At 16 MiB/s a scrub reads 1.4 TB a day.
 const (
-	firstScrub    = 5 * time.Minute
-	scrubEvery    = 24 * time.Hour
-	scrubRate     = 16 << 20  // bytes a second
-	scrubLogEvery = time.Hour // between two log lines of one scrub
+	firstScrub = 5 * time.Minute
+	scrubEvery = 24 * time.Hour
+	scrubRate  = 16 << 20 // bytes a second
 )
 
 // isDamage reports whether an error means that a file or an index is damaged.
@@ -203,13 +204,8 @@ var errStopped = errors.New("the scrub was stopped")
 // size of the part. It returns the number of bytes and the first damage.
 func (s *Store) scrub(pause func(bytes int) error) (bytes int64, err error) {
 	began := time.Now()
-	logged := began
 	counting := func(n int) error {
 		bytes += int64(n)
-		if time.Since(logged) > scrubLogEvery {
-			logged = time.Now()
-			s.log.Info("verifying the store", "dir", s.dir, "bytes", bytes)
-		}
 		return pause(n)
 	}
 	for _, read := range []func(func(int) error) error{s.db.Verify, s.scrubSegments, s.scrubImages} {
@@ -218,7 +214,7 @@ func (s *Store) scrub(pause func(bytes int) error) (bytes int64, err error) {
 		}
 	}
 	s.verified.Store(time.Now().Unix())
-	_ = s.db.SetVerified(s.verified.Load()) // on an error, such as a full disk, the next inventory stores the time
+	_ = s.db.StoreState(s.state()) // on an error, such as a full disk, the next checkpoint stores the time
 	s.log.Info("the store was verified", "dir", s.dir, "bytes", bytes, "duration", time.Since(began).Round(time.Second))
 	return bytes, nil
 }
@@ -244,11 +240,11 @@ var errEndOfSegment = errors.New("end of segment")
 
 // scrubImages removes images that are damaged, and writes a new one.
 func (s *Store) scrubImages(pause func(bytes int) error) error {
-	positions, err := table.Images(s.dir)
+	positions, err := table.Images(imagesIn(s.dir))
 	for _, position := range positions {
-		if _, _, damaged := table.ReadImage(s.dir, position); isDamage(damaged) {
+		if _, _, damaged := table.ReadImage(imagesIn(s.dir), position); isDamage(damaged) {
 			s.log.Warn("an image of the database is damaged: it is removed", "dir", s.dir, "error", damaged)
-			err = firstOf(err, os.Remove(table.ImagePath(s.dir, position)))
+			err = firstOf(err, os.Remove(table.ImagePath(imagesIn(s.dir), position)))
 		}
 	}
 	return firstOf(err, s.findImages(), s.imageInBackground(pause))

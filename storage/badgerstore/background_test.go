@@ -15,7 +15,7 @@ import (
 // TestScrub: a scrub reads all files. When a table or a segment is damaged while the store is open, the scrub finds the
 // damage, and the store refuses all calls from then on, also the health check.
 func TestScrub(t *testing.T) {
-	for _, kind := range []string{"*.sst", filepath.Join(eventLogDir, "*"+segmentSuffix)} {
+	for _, kind := range []string{filepath.Join(databaseDir, "*.sst"), filepath.Join(eventLogDir, "*"+segmentSuffix)} {
 		t.Run(kind, func(t *testing.T) {
 			dir := t.TempDir()
 			for range 2 { // the first stop makes a table
@@ -124,7 +124,7 @@ func TestUnreadableBlock(t *testing.T) {
 	}
 	s = openAlone(t, dir, quiet)
 	s.watch()
-	files, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	files, err := filepath.Glob(filepath.Join(databaseIn(dir), "*.sst"))
 	if err != nil || len(files) == 0 { // two, if the store was open for long enough
 		t.Fatalf("tables: got %v, %v", files, err)
 	}

@@ -58,11 +58,12 @@
 //	resource.go     accounts, users, plans and keys, for storage/resource; redo.go and writes.go, their transactions
 //	import.go       histories and counters of another store
 //	layout.go       the keys of Badger
-//	open.go         opening a store; events.go for its event log; replay.go; dir.go for its directory
+//	open.go         opening a store: events.go, its event log; then its database, or a new one; replay.go; dir.go, its directories
 //	retention.go    removing old segments and records
 //	snapshot.go     a view of a serving store at one instant
 //	background.go   the goroutines of a store, and the daily scrub
-//	image.go        the images of the database, and rebuilding it; heal.go while the store serves
+//	image.go        the images of the database, from which it is rebuilt
+//	heal.go         opening the files again while the store serves, after damage or a failed write
 //	check.go        verifying a stopped store; repair.go, repairing its event log
 //
 // [Durability] says which answers survive which crashes. A store that lost its end has the state of an earlier moment.
@@ -135,6 +136,7 @@ type Store struct {
 	db       *table.DB
 	held     *badger.Txn // the view of a snapshot, nil for a store
 	dir      string
+	release  func()        // ends the claim of the directory
 	options  Options       // as Open has completed them
 	identity []fs.FileInfo // of the directory of the store and of the event log, as Open found them
 	log      *slog.Logger
@@ -164,8 +166,7 @@ type Store struct {
 	background   background
 	failpoint    func(failpoint)
 
-	healing       healing
-	noDescriptors atomic.Bool // a write to Badger was refused because file descriptors have run out
+	healing healing
 
 	retention  retention
 	snapshot   atomic.Pointer[Snapshot] // the snapshot that is being made, or open; nil without one
@@ -219,24 +220,29 @@ func (s *Store) enterIf(ready func() error) error {
 	return nil
 }
 
-// fail makes the store refuse all later writes, and returns err for the caller of the method.
+// fail makes the store refuse all later writes, and returns err for the caller of the method. The first error stays, but
+// a doubt about the database replaces an error that passes.
 func (s *Store) fail(err error) error {
 	err = core.Logged(err)
-	if s.failed.CompareAndSwap(nil, &err) {
-		message := "the store refuses all writes: remove the cause and restart this process"
-		switch {
-		case doubtful(err):
-			message = "the database is damaged: it is rebuilt from the event log, and requests are refused until then"
-			s.db.Doubt(err) // the next start rebuilds the database, also when its files can be read again
-			if s.background.runs() {
-				go s.heal(err)
-			}
-		case isDamage(err):
-			message = "the store is damaged and refuses everything: stop this process and run limitkeeper check"
-		}
-		s.log.Error(message, "dir", s.dir, "error", err)
-		s.checkpointer.wakeWaiting() // waiting requests end with the error
+	before := s.failed.Load()
+	if before != nil && (doubtful(*before) || !passes(*before) || !doubtful(err)) || !s.failed.CompareAndSwap(before, &err) {
+		return fault(err)
 	}
+	message := "the store refuses all writes: remove the cause and restart this process"
+	switch {
+	case doubtful(err):
+		message = "the database is damaged: it is rebuilt from the event log, and requests are refused until then"
+		s.db.Doubt() // the next start rebuilds the database, also when its files can be read again
+	case passes(err):
+		message = "requests are refused until the event log can be written again"
+	case isDamage(err):
+		message = "the store is damaged and refuses everything: stop this process and run limitkeeper check"
+	}
+	if (doubtful(err) || passes(err)) && s.background.runs() {
+		go s.heal()
+	}
+	s.log.Error(message, "dir", s.dir, "error", err)
+	s.checkpointer.wakeWaiting() // waiting requests end with the error
 	return fault(err)
 }
 
@@ -310,18 +316,9 @@ func (s *Store) SetDurability(d Durability) {
 	defer s.leave()
 	s.events.SetPower(d == Power)
 	if d == Power {
-		_ = s.syncAll() // a final error has failed the store, and is logged
+		_ = s.syncEvents() // an error has failed the store, and is logged
 	}
 }
 
 // syncEvents writes and syncs all appended events.
 func (s *Store) syncEvents() error { return firstOf(s.events.Flush(), s.events.Sync()) }
-
-// syncAll syncs all answered events. Events that the event log cannot write at the moment were not answered: it
-// writes them later.
-func (s *Store) syncAll() error {
-	if err := s.events.Flush(); err != nil && !errors.Is(err, eventlog.ErrTemporary) {
-		return fault(err)
-	}
-	return fault(s.events.Sync())
-}

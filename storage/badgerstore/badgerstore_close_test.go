@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"sync/atomic"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -39,28 +38,16 @@ func wantClosing(t *testing.T, s *Store, waiting chan error) error {
 // TestCloseEndsWaiting: Close ends the methods that wait for room, and refuses new calls at once. A failure means that
 // a reload of the server hangs for 20 s, with all requests.
 func TestCloseEndsWaiting(t *testing.T) {
-	t.Run("for a checkpoint", func(t *testing.T) {
-		s := openAlone(t, t.TempDir(), quiet)
-		known(t, s, "key")
-		s.checkpointer.maxPending.Store(0)
-		waiting := make(chan error, 1)
-		go func() {
-			_, err := s.Consume(t.Context(), request("key", 1, 1, noon))
-			waiting <- err
-		}()
-		waitUntil(t, "a request waits", func() bool { return s.Stats().Waits > 0 })
-		if err := wantClosing(t, s, waiting); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	t.Run("for the last record of a transaction", func(t *testing.T) {
-		var full, last atomic.Bool
-		s := openAlone(t, t.TempDir(), fullAtLast(&full, &last))
-		known(t, s, "key")
-		last.Store(true)
-		waiting := make(chan error, 1)
-		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, many)) }()
-		waitUntil(t, "the disk is full", full.Load)
-		_ = wantClosing(t, s, waiting) // the event log has the transaction that could not be applied
-	})
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, "key")
+	s.checkpointer.maxPending.Store(0)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := s.Consume(t.Context(), request("key", 1, 1, noon))
+		waiting <- err
+	}()
+	waitUntil(t, "a request waits", func() bool { return s.Stats().Waits > 0 })
+	if err := wantClosing(t, s, waiting); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 }

@@ -14,7 +14,7 @@ import (
 func unsynced(s *Store) int64 { return s.events.End() - s.events.Durable() }
 
 // openBlock is the result of unsynced when all events are synced: the size of the header of the open block.
-const openBlock = 18
+const openBlock = 20
 
 // TestPower: with Power, every transaction and every count is synced before its answer.
 func TestPower(t *testing.T) {
@@ -69,6 +69,20 @@ func TestSetDurability(t *testing.T) {
 		s.SetDurability(Process)
 	}
 	abandon(t, s)
+}
+
+// TestDurabilityAfterHeal: the durability that was set stays when the store opens its files again. A failure means that answers are lost
+// in a power cut.
+func TestDurabilityAfterHeal(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, "key")
+	s.SetDurability(Power)
+	_ = s.fail(errBadger)
+	heal(t, s)
+	consume(t, s, request("key", 1, endless, noon))
+	if left := unsynced(s); left > openBlock {
+		t.Errorf("got %d bytes that are not on the disk, want 0", left)
+	}
 }
 
 // TestSyncFails: when a sync fails, its write and every later write are answered with an error. A second sync could

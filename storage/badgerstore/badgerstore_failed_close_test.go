@@ -22,7 +22,7 @@ func TestFailedCloseThenPowerCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		known(t, s, "key")
-		if err := s.syncAll(); err != nil {
+		if err := s.syncEvents(); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 100 {

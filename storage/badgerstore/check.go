@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
@@ -44,15 +43,7 @@ func (c CheckReport) Err(dir string) error {
 // Check verifies every file of a store that is not open: the database, its images and the event log. It changes no file.
 // Check returns [ErrInUse] for an open store.
 func Check(dir string, o CheckOptions) (c CheckReport, err error) {
-	damage := o.Damage
-	o.Damage = func(err error) {
-		c.Damaged++
-		if !errors.Is(err, eventlog.ErrDamaged) {
-			c.Database++
-		}
-		damage(err)
-	}
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err == nil {
 		defer release()
 		err = c.files(dir, o)
@@ -66,39 +57,45 @@ func Check(dir string, o CheckOptions) (c CheckReport, err error) {
 // files verifies all files.
 func (c *CheckReport) files(dir string, o CheckOptions) error {
 	report := func(err error) error {
-		if isDamage(err) {
-			o.Damage(err)
-			return nil
+		if !isDamage(err) {
+			return err
 		}
-		return err
+		if c.Damaged++; !errors.Is(err, eventlog.ErrDamaged) {
+			c.Database++
+		}
+		o.Damage(err)
+		return nil
 	}
-	err := table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress, err error) error {
-		if p.Tables > 0 {
-			c.Tables, c.Bytes = p.Tables, p.Bytes
-			if p.Tables%100 == 0 || p.Tables == p.Of {
-				o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
+	var err error
+	if hasSegment(dir) { // otherwise the store is new, and has no database
+		err = table.Verify(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress, err error) error {
+			if p.Tables > 0 {
+				c.Tables, c.Bytes = p.Tables, p.Bytes
+				if p.Tables%100 == 0 || p.Tables == p.Of {
+					o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
+				}
 			}
-		}
-		return report(err)
-	})
+			return report(err)
+		})
+	}
 	if err != nil {
 		return err
 	}
-	images, err := table.Images(dir)
+	images, err := table.Images(imagesIn(dir))
 	for _, image := range images {
-		_, _, damaged := table.ReadImage(dir, image)
+		_, _, damaged := table.ReadImage(imagesIn(dir), image)
 		err = firstOf(err, report(damaged))
 	}
 	if err != nil {
 		return err
 	}
 	o.Progress("event log")
-	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: logOnDisk(dir)}, nil)
+	r, err := eventlog.Verify(eventlog.Options{Dir: eventsIn(dir), Known: logOnDisk(dir)}, nil)
 	if err != nil {
 		return err
 	}
 	for _, d := range r.Damage {
-		o.Damage(d)
+		_ = report(d)
 	}
 	if r.Torn.Bytes > 0 {
 		o.Progress(fmt.Sprintf("event log: the last %d bytes of %s are a torn write: a crash interrupted the write, and the next start cuts them off", r.Torn.Bytes, r.Torn.File))

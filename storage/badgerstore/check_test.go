@@ -23,7 +23,7 @@ func TestCheck(t *testing.T) {
 		if got := checkDamages(t, copyOf(t, dir)); len(got) > 0 {
 			t.Errorf("clean %v: got damages %q, want none", clean, got)
 		}
-		tables, _ := filepath.Glob(filepath.Join(dir, "*.sst"))
+		tables, _ := filepath.Glob(filepath.Join(databaseIn(dir), "*.sst"))
 		segments, _ := filepath.Glob(filepath.Join(dir, eventLogDir, "*"+segmentSuffix))
 		names := []string{filepath.Base(tables[0]), filepath.Base(tables[1]), filepath.Base(segments[0])}
 		changeByte(t, tables[0], 20) // the first record: some bytes of compressed zeros mean the same when they are changed

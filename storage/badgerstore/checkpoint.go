@@ -371,5 +371,5 @@ func (s *Store) writeMark(upTo int64) error {
 
 // state returns what the database contains after the last checkpoint.
 func (s *Store) state() table.State {
-	return table.State{Position: s.checkpointer.mark.Load(), Log: s.events.Durable(), Time: s.clock.Load()}
+	return table.State{Position: s.checkpointer.mark.Load(), Log: s.events.Durable(), Time: s.clock.Load(), Verified: s.verified.Load()}
 }

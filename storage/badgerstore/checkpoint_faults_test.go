@@ -176,7 +176,7 @@ func TestMixedRetention(t *testing.T) {
 	count(10, noon.Add(time.Hour), time.Hour)
 	count(10, noon.Add(2*time.Hour), 90*24*time.Hour)
 	writeCheckpoint(t, s)
-	if err := s.expire(time.Now().Add(48 * time.Hour)); err != nil {
+	if err := s.removeHistory(time.Now().Add(48 * time.Hour)); err != nil {
 		t.Fatalf("expire: %v", err)
 	}
 	list, _, err := s.History(context.Background(), ofKey("key"), time.Time{}, core.Page{Number: 1, Size: 100})

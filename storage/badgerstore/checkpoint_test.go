@@ -55,7 +55,7 @@ func flushTables(t *testing.T, s *Store) {
 	endMemtable(t, s)
 	waitUntil(t, "everything is in tables", func() bool {
 		s.watch()
-		logs, err := filepath.Glob(filepath.Join(s.dir, "*"+logSuffix))
+		logs, err := filepath.Glob(filepath.Join(databaseIn(s.dir), "*"+logSuffix))
 		return err == nil && len(logs) == 1
 	})
 }

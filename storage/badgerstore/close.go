@@ -68,23 +68,28 @@ func (s *Store) close() error {
 			err = nil // the events are in the log
 		}
 	}
-	unwritten := firstOf(s.events.Close(), s.touch())
-	if err = firstOf(err, unwritten); errors.Is(err, errLost) {
-		unwritten = err
+	unlogged, unwritable := s.events.Close(), s.touch()
+	if err = firstOf(err, unlogged, unwritable); errors.Is(err, errLost) {
+		unwritable = err
 	}
-	if err == nil || errors.Is(err, eventlog.ErrDamaged) && unwritten == nil { // the database is behind the damage, and a repair begins with it
+	if err == nil || errors.Is(err, eventlog.ErrDamaged) && firstOf(unlogged, unwritable) == nil { // the database is behind the damage, and a repair begins with it
 		s.db.Finish(s.state())
 	}
-	return firstOf(err, s.closeBadger(unwritten))
+	return firstOf(err, s.closeBadger(unwritable))
 }
 
-// closeBadger closes Badger, which writes a table. Badger stays open when the event log has unwritten records, because
-// the table would be ahead of the event log, on a full disk, because the write of the table would end the process, and when
-// the file system cannot be written, because Badger would try again endlessly. Then this process cannot open the store again.
-func (s *Store) closeBadger(unwritten error) error {
-	if unwritten != nil || s.space.Ready() != nil {
+// closeBadger closes Badger, which writes a table. Badger stays open on a full disk, because the write of the table would end the
+// process, and when the file system cannot be written, because Badger would try again endlessly. Then this process cannot open
+// the store again.
+func (s *Store) closeBadger(unwritable error) error {
+	if s.db == nil {
+		s.release()
+		return nil
+	}
+	if unwritable != nil || s.space.Ready() != nil {
 		unclosed.Store(s.dir, s)
 		return nil
 	}
+	defer s.release()
 	return s.db.Close()
 }

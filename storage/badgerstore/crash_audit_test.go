@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -110,12 +108,9 @@ func (a *auditing) read() error {
 	return err
 }
 
-// redo records the keys and users that a transaction creates and deletes. Its parts may be in removed segments.
+// redo records the keys and users that a transaction creates and deletes.
 func (a *auditing) redo(payload []byte, position int64) error {
-	w, err := a.s.readWrites(payload, position)
-	if errors.Is(err, eventlog.ErrGone) {
-		return nil
-	}
+	w, err := decodeWrites(payload[1:])
 	if err != nil {
 		return err
 	}

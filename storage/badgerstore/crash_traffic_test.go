@@ -302,7 +302,7 @@ func (w *traffic) checkpoint() error {
 	err := w.s.checkpoint()
 	if err == nil && w.expiring {
 		w.s.SetMaxHistory(1 << 10)
-		err = firstOf(w.s.writeImage(atOnce), w.s.trim(time.Now()), w.s.expire(time.Now().AddDate(1, 0, 0)))
+		err = firstOf(w.s.writeImage(atOnce), w.s.removeHistory(time.Now().AddDate(1, 0, 0)))
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -62,13 +61,7 @@ func TestDamageWhileServing(t *testing.T) {
 			for range 5 { // half of the counts are newer than the tables
 				consume(t, s, request("key", 1, endless, noon))
 			}
-			tables, err := filepath.Glob(filepath.Join(dir, "*", "*.sst"))
-			if more, _ := filepath.Glob(filepath.Join(dir, "*.sst")); err != nil || len(tables)+len(more) == 0 {
-				t.Fatalf("no tables: %v", err)
-			} else {
-				tables = append(tables, more...)
-			}
-			for _, file := range tables {
+			for _, file := range glob(t, dir, "*.sst") {
 				info, err := os.Stat(file)
 				if err == nil {
 					err = harm(file, info.Size())

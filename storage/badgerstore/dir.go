@@ -4,16 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -26,35 +23,63 @@ const (
 	valueLogSuffix = table.ValueLogSuffix
 )
 
-// earlierEventLog is the directory of the event log in a store that a build before the first release has written. Such a
-// store has another layout, and cannot be read.
-const earlierEventLog = "ledger"
+// The directories within the directory of a store. Badger creates files with the permissions that the umask allows, so the modes of
+// these directories guard all files.
+const (
+	eventLogDir = "eventlog"
+	databaseDir = "database"
+	imagesDir   = "images"
+)
 
-var errEarlier = errors.New("an earlier build of Limitkeeper wrote it, before the first release: name another directory")
+func eventsIn(dir string) string   { return filepath.Join(dir, eventLogDir) }
+func databaseIn(dir string) string { return filepath.Join(dir, databaseDir) }
+func imagesIn(dir string) string   { return filepath.Join(dir, imagesDir) }
 
-// claim locks the directory of a store that is not open, until release is called. It refuses a store of a build before the
-// first release.
-func claim(dir string) (release func(), err error) {
-	if _, err := os.Stat(filepath.Join(dir, earlierEventLog)); err == nil {
-		return nil, errEarlier
+// makeDirs creates the directories of a store if they do not exist, and takes all permissions on them from other users.
+func makeDirs(dir string) error {
+	for _, path := range []string{eventsIn(dir), databaseIn(dir), imagesIn(dir)} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
+		if err := os.Chmod(path, 0o700); err != nil {
+			return err
+		}
 	}
-	return table.Claim(dir)
+	return nil
 }
 
-// prepareDir creates the directory if it does not exist. It checks that this process can write to the directory, and
-// takes all permissions from other users.
-func prepareDir(dir string, log *slog.Logger) error {
+// errForeign means that a directory has files of another program where a store has its own.
+var errForeign = errors.New("its directories " + databaseDir + " and " + imagesDir + " belong to another program: name another directory")
+
+// prepareDir creates the directory of a store if it does not exist, and claims it until release is called. It checks that this process
+// can write to the directory.
+func prepareDir(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	release, err := claim(dir)
+	if info, err := os.Stat(dir); err != nil || info.Mode()&fs.ModeSticky != 0 { // a directory for all users, like /tmp
+		return nil, firstOf(err, fmt.Errorf("it is shared with other users: name a directory below it, such as %s", filepath.Join(dir, "limitkeeper")))
+	}
+	if release, err = table.Claim(dir); err != nil {
+		return nil, err
+	}
+	if isUsed, _ := Exists(dir); isUsed && !exists(eventsIn(dir)) && logOnDisk(dir) == 0 {
+		err = errForeign
+	}
+	if err == nil {
+		err = probe(dir)
+	}
+	if err == nil {
+		err = makeDirs(dir) // eventlog first: it shows that the others belong to a store
+	}
 	if err != nil {
-		return err
+		release()
 	}
-	defer release()
-	if err := restrictDir(dir, log); err != nil {
-		return err
-	}
+	return release, err
+}
+
+// probe returns an error when this process cannot create a file in a directory.
+func probe(dir string) error {
 	file, err := os.CreateTemp(dir, probePrefix)
 	if err != nil {
 		return err
@@ -83,30 +108,27 @@ func sameDir(path string, identity fs.FileInfo) error {
 	return err
 }
 
-// recordIdentity stores the identities of the directories that the store has opened.
-func (s *Store) recordIdentity() error {
-	for _, path := range s.directories() {
-		info, err := os.Stat(path)
-		if err != nil {
+// sameDirs returns an error unless the paths of the store and of its event log still lead to the directories of the first call.
+func (s *Store) sameDirs() error {
+	for i, path := range []string{s.dir, eventsIn(s.dir)} {
+		if i == len(s.identity) {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			s.identity = append(s.identity, info)
+		}
+		if err := sameDir(path, s.identity[i]); err != nil {
 			return err
 		}
-		s.identity = append(s.identity, info)
 	}
 	return nil
 }
 
-// directories returns the paths of the directory of the store and of its event log.
-func (s *Store) directories() []string { return []string{s.dir, filepath.Join(s.dir, eventLogDir)} }
-
 // checkDir fails the store when one of its directories is lost, or its file system has become read-only.
 func (s *Store) checkDir() {
-	for i, path := range s.directories() {
-		err := sameDir(path, s.identity[i])
-		if errors.Is(err, errLost) {
-			_ = s.fail(err)
-		} else if s.noDescriptors.Load() {
-			s.setNoDescriptors(err)
-		}
+	if err := s.sameDirs(); errors.Is(err, errLost) {
+		_ = s.fail(err)
 	}
 	if _, _, err := s.space.Space(s.dir); errors.Is(err, syscall.EROFS) {
 		_ = s.fail(readOnlyError(err))
@@ -130,28 +152,10 @@ func (s *Store) touch() error {
 // ready returns an error when Badger must not be written to: without the directory, a file descriptor or disk space,
 // Badger ends the process or loses tables.
 func (s *Store) ready() error {
-	err := sameDir(s.dir, s.identity[0])
-	if errors.Is(err, errLost) {
+	if err := sameDir(s.dir, s.identity[0]); errors.Is(err, errLost) || noDescriptors(err) {
 		return s.fail(err)
 	}
-	if s.setNoDescriptors(err) {
-		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
-	}
 	return firstOf(s.touch(), s.space.Ready())
-}
-
-// setNoDescriptors stores whether err means that file descriptors have run out, and logs each change. checkDir reports
-// only the end of this state, because a store needs descriptors only for changes of resources.
-func (s *Store) setNoDescriptors(err error) (none bool) {
-	none = noDescriptors(err)
-	switch {
-	case s.noDescriptors.Swap(none) == none:
-	case none:
-		s.log.Error("file descriptors have run out: users, keys and plans cannot be changed: raise the limit of open files", "dir", s.dir, "error", err)
-	default:
-		s.log.Warn("file descriptors are free again: users, keys and plans can be changed", "dir", s.dir)
-	}
-	return none
 }
 
 // noDescriptors reports whether err means that file descriptors have run out.
@@ -162,59 +166,8 @@ func noDescriptors(err error) bool {
 // probePrefix begins the name of the file by which prepareDir finds out whether it can create files.
 const probePrefix = "probe"
 
-// groupAndOthers are the permission bits of all users except the owner.
-const groupAndOthers fs.FileMode = 0o077
-
 // hasModes reports whether the system has permission bits. Windows has access control lists.
 const hasModes = runtime.GOOS != "windows"
-
-// restrictDir takes the permissions on the directory from all users except its owner. Badger creates files with the
-// permissions that the umask allows, so the mode of the directory has to guard all files below it. restrictDir refuses
-// a directory with other files, because other programs would lose access to them.
-func restrictDir(dir string, log *slog.Logger) error {
-	info, err := os.Stat(dir)
-	if err != nil || !hasModes || info.Mode()&groupAndOthers == 0 {
-		return err
-	}
-	below := filepath.Join(dir, "limitkeeper")
-	if info.Mode()&fs.ModeSticky != 0 { // a directory for all users, like /tmp
-		return fmt.Errorf("it is shared with other users: name a directory below it, such as %s", below)
-	}
-	name, err := foreignEntry(dir)
-	if err != nil {
-		return err
-	}
-	if name != "" {
-		return fmt.Errorf("other users can read it, and it holds other things (%s): name a directory of its own, such as %s, or run chmod 700 %s", name, below, dir)
-	}
-	if err := os.Chmod(dir, info.Mode()&^groupAndOthers); err != nil {
-		return fmt.Errorf("other users can read it, and it belongs to another user: name a directory below it, such as %s, or run chmod 700 %s as its owner", below, dir)
-	}
-	exists, err := Exists(dir)
-	if exists {
-		log.Info("other users could read the store until now", "directory", dir, "mode_before", fmt.Sprintf("%o", info.Mode().Perm()))
-	}
-	return err
-}
-
-// ownNames are patterns for all other names in the directory of a store, and names that other programs leave in any directory:
-// lost+found of a new volume, and names that begin with a dot, such as .gitkeep and .snapshot.
-var ownNames = []string{"LOCK", eventLogDir, table.ImagePrefix + "*", rebuildName, probePrefix + "*", "lost+found", ".*"}
-
-// foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".
-func foreignEntry(dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
-	for _, entry := range entries {
-		isOwn := func(pattern string) bool {
-			match, _ := filepath.Match(pattern, entry.Name())
-			return match
-		}
-		if !slices.ContainsFunc(ownNames, isOwn) && !slices.ContainsFunc(databaseNames, isOwn) {
-			return entry.Name(), err
-		}
-	}
-	return "", err
-}
 
 // withAdvice adds advice to an error of the file system or to damage.
 func withAdvice(dir string, err error) error {

@@ -1,19 +1,15 @@
 package badgerstore
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
-
-// eventLogDir is the directory of the event log, within the directory of the store.
-const eventLogDir = "eventlog"
 
 // segmentSuffix ends the names of the segments of the event log.
 const segmentSuffix = ".seg"
@@ -21,39 +17,64 @@ const segmentSuffix = ".seg"
 // firstPosition is the first position in the event log.
 const firstPosition = 1
 
-// openEvents opens the event log of a store, and replays the log from the last checkpoint on. A database that may be ahead of the
-// event log is damaged.
-func (s *Store) openEvents(o Options) error {
-	if o.fs == nil {
-		o.fs = eventlog.OS
-	}
-	dir := filepath.Join(s.dir, eventLogDir)
-	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
+// openLog opens the event log of a store, or creates it.
+func (s *Store) openLog() error {
+	o := eventLogOptions(s.dir, logOnDisk(s.dir), s.options)
+	o.OnTorn, o.OnFailure = s.logTorn, func(err error) { _ = s.fail(err) }
+	o.OnWrite, o.OnSync = s.options.OnWrite, s.options.OnSync
+	if err := firstOf(o.FS.SyncDir(s.dir), s.sameDirs()); err != nil {
 		return err
 	}
-	var mark, indexed int64
+	if s.events != nil {
+		o.Power = s.events.Power()
+	}
+	l, err := eventlog.Open(o)
+	if err == nil {
+		s.events = l
+	}
+	return err
+}
+
+// logOnDisk returns the position up to which the event log of a store that is not open was on disk, as far as the database
+// and its images know. Without an event log, an inventory that cannot be read is no first start.
+func logOnDisk(dir string) (position int64) {
+	state, _, err := table.ReadState(databaseIn(dir))
+	if position = state.Log; err != nil && exists(filepath.Join(databaseIn(dir), table.InventoryName)) {
+		position = firstPosition + 1
+	}
+	images, _ := table.Images(imagesIn(dir))
+	for _, image := range images { // the log was synced before an image got its name
+		position = max(position, image)
+	}
+	return position
+}
+
+// exists reports whether there is a file or directory at a path.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// replayEvents replays the event log from the mark of the database on. A database that may be ahead of the event log, or behind it, is
+// damaged.
+func (s *Store) replayEvents() error {
+	var mark, indexed, version int64
 	err := s.inView(func(r view) (err error) {
-		mark, indexed, err = r.readMark()
-		return err
+		if mark, indexed, err = r.readMark(); err == nil {
+			version, err = r.number(at(kindSchema))
+		}
+		return firstOf(err, refuseSchema(version))
 	})
 	if err != nil {
 		return err
 	}
-	if s.events == nil {
-		eo := eventLogOptions(s.dir, max(mark, s.db.Found().Log), o)
-		eo.OnTorn, eo.OnState = s.logTorn, s.logState
-		eo.OnWrite, eo.OnSync = o.OnWrite, o.OnSync
-		if s.events, err = eventlog.Open(eo); err != nil {
-			return err
-		}
-	}
 	switch from, end := s.events.From(), s.events.Written(); {
-	case indexed > end && s.db.Found().Log > 0: // otherwise the first start was interrupted before the log was synced
+	case indexed > end:
 		return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database has changes up to position %d, and the event log ends at %d", indexed, end)}
 	case mark < from:
 		return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database needs the event log from position %d on, and the log begins at %d", mark, from)}
 	}
-	if err := firstOf(table.RemoveDraft(s.dir), s.findImages()); err != nil {
+	if err := firstOf(table.RemoveDraft(imagesIn(s.dir)), s.findImages()); err != nil {
 		return err
 	}
 	if image := s.retention.newestImage.Load(); mark < image { // the events before the images may be removed at any time
@@ -67,20 +88,14 @@ func (s *Store) openEvents(o Options) error {
 // eventLogOptions returns the options of the event log in the directory of a store. known is a position up to which the
 // event log was on disk.
 func eventLogOptions(dir string, known int64, o Options) eventlog.Options {
-	return eventlog.Options{FS: o.fs, Dir: filepath.Join(dir, eventLogDir), SegmentSize: o.segmentSize, Ahead: o.ahead,
+	return eventlog.Options{FS: o.fs, Dir: eventsIn(dir), SegmentSize: o.segmentSize, Ahead: o.ahead,
 		Power: o.Durability == Power, Known: known}
 }
 
-// witness returns the name of a segment of the event log in the directory of a store, "" without any. A segment proves
-// that the directory had a database: a store creates its first segment after its database.
-func witness(dir string, fs eventlog.FS) string {
-	names, _ := cmp.Or(fs, eventlog.OS).List(filepath.Join(dir, eventLogDir)) // none when the directory does not exist
-	for _, name := range names {
-		if strings.HasSuffix(name, segmentSuffix) {
-			return filepath.Join(eventLogDir, name)
-		}
-	}
-	return ""
+// hasSegment reports whether the directory of a store has a segment of the event log.
+func hasSegment(dir string) bool {
+	names, _ := eventlog.OS.List(eventsIn(dir)) // none when the directory does not exist
+	return slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, segmentSuffix) })
 }
 
 // readMark returns the mark of the last checkpoint, and the position of the event log up to which the database may have changes.
@@ -95,19 +110,6 @@ func (r view) readMark() (mark, indexed int64, err error) {
 // logTorn logs that the event log has cut off a torn write.
 func (s *Store) logTorn(t eventlog.Torn) {
 	s.log.Warn("the event log ends with a torn write, as after a power cut: the unfinished bytes are cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
-}
-
-// logState logs when the event log begins to refuse events, and when it takes events again. A final error of the event
-// log fails the store.
-func (s *Store) logState(err error) {
-	switch {
-	case err == nil:
-		s.log.Warn("the event log can be written again: requests are counted", "dir", s.dir)
-	case errors.Is(err, eventlog.ErrTemporary):
-		s.log.Error("requests are refused until the event log can be written again", "dir", s.dir, "error", err)
-	default:
-		_ = s.fail(err)
-	}
 }
 
 // historyBytes returns the size of all segments.

@@ -9,7 +9,7 @@ import (
 // Sizes in the files of the event log. They are unexported constants of internal/eventlog.
 const (
 	segmentData   = 4096    // the offset of the first block
-	blockOverhead = 19      // bytes of a block without its records
+	blockOverhead = 21      // bytes of a block without its records
 	defaultAhead  = 1 << 20 // bytes written ahead
 )
 

@@ -234,6 +234,18 @@ func abandon(t testing.TB, s *Store) {
 	}
 }
 
+// heal heals a failed store without background goroutines, as the background does.
+func heal(t testing.TB, s *Store) {
+	t.Helper()
+	if s.failed.Load() != nil {
+		s.heal()
+		s.background.stop()
+	}
+	if err := s.failure(); err != nil {
+		t.Fatalf("the store is not healed: %v", err)
+	}
+}
+
 // closeLeft closes the Badger that Close has left open in a directory, as the end of the process does. The test can then
 // open the store again.
 func closeLeft(t testing.TB, dir string) {
@@ -246,6 +258,7 @@ func closeLeft(t testing.TB, dir string) {
 	if err := s.db.Close(); err != nil {
 		t.Errorf("close Badger: %v", err)
 	}
+	s.release()
 }
 
 // databaseFiles returns the files of a database by name.
@@ -253,19 +266,19 @@ func databaseFiles(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	read := func() map[string]string {
 		files := map[string]string{}
-		list, err := os.ReadDir(dir)
-		for _, file := range list {
-			if name := file.Name(); !file.Type().IsRegular() || name == "LOCK" {
-				continue
+		for _, sub := range []string{databaseDir, imagesDir} {
+			list, err := os.ReadDir(filepath.Join(dir, sub))
+			for _, file := range list {
+				name := filepath.Join(sub, file.Name())
+				content, readErr := os.ReadFile(filepath.Join(dir, name))
+				if readErr != nil && !errors.Is(readErr, os.ErrNotExist) {
+					t.Fatal(readErr)
+				}
+				files[name] = string(content)
 			}
-			content, readErr := os.ReadFile(filepath.Join(dir, file.Name()))
-			if readErr != nil && !errors.Is(readErr, os.ErrNotExist) {
-				t.Fatal(readErr)
+			if err != nil {
+				t.Fatal(err)
 			}
-			files[file.Name()] = string(content)
-		}
-		if err != nil {
-			t.Fatal(err)
 		}
 		return files
 	}
@@ -281,7 +294,8 @@ func databaseFiles(t testing.TB, dir string) map[string]string {
 // copyDatabase copies the files of Badger. copyEventLog copies the files of the event log.
 func copyDatabase(t testing.TB, to, from string) {
 	t.Helper()
-	copyFiles(t, to, from)
+	copyFiles(t, databaseIn(to), databaseIn(from))
+	copyFiles(t, imagesIn(to), imagesIn(from))
 }
 
 func copyEventLog(t testing.TB, to, from string) {
@@ -293,9 +307,9 @@ func copyEventLog(t testing.TB, to, from string) {
 func copyKilled(t *testing.T, to, from string) {
 	t.Helper()
 	state := func() string {
-		names, err := filepath.Glob(filepath.Join(from, "*"))
-		manifest, err2 := os.ReadFile(filepath.Join(from, badger.ManifestFilename))
-		inventory, err3 := os.ReadFile(filepath.Join(from, table.InventoryName))
+		names, err := filepath.Glob(filepath.Join(from, "*", "*"))
+		manifest, err2 := os.ReadFile(filepath.Join(databaseIn(from), badger.ManifestFilename))
+		inventory, err3 := os.ReadFile(filepath.Join(databaseIn(from), table.InventoryName))
 		if errors.Is(err3, os.ErrNotExist) {
 			err3 = nil
 		}

@@ -81,7 +81,7 @@ func TestHealWritesFirst(t *testing.T) {
 		t.Fatal("there is no denial that is not in the files")
 	}
 	s.life.Lock()
-	err := s.renewOpen()
+	err := s.reopen(errBadger)
 	s.life.Unlock()
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
@@ -24,17 +25,15 @@ var databaseLosses = map[string]func(t *testing.T, dir string){
 	"no MANIFEST":       func(t *testing.T, dir string) { remove(t, glob(t, dir, "MANIFEST")) },
 	"INVENTORY emptied": func(t *testing.T, dir string) { truncate(t, glob(t, dir, "INVENTORY")) },
 	"no file of the database": func(t *testing.T, dir string) {
-		paths, err := filesOfDatabase(dir)
-		if err != nil {
+		if err := os.RemoveAll(databaseIn(dir)); err != nil {
 			t.Fatal(err)
 		}
-		remove(t, paths)
 	},
 }
 
 func glob(t *testing.T, dir, pattern string) (files []string) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, pattern))
+	paths, err := filepath.Glob(filepath.Join(dir, "*", pattern))
 	for _, path := range paths {
 		if info, _ := os.Stat(path); info.Mode().IsRegular() {
 			files = append(files, path)
@@ -127,7 +126,7 @@ func TestRenewWithoutImage(t *testing.T) {
 	for damaged := range 3 {
 		dir := copyOf(t, whole)
 		for _, path := range images[2-damaged:] {
-			changeByte(t, filepath.Join(dir, filepath.Base(path)), 100)
+			changeByte(t, filepath.Join(imagesIn(dir), filepath.Base(path)), 100)
 		}
 		remove(t, glob(t, dir, "MANIFEST"))
 		if damaged < 2 {
@@ -144,21 +143,36 @@ func TestRenewWithoutImage(t *testing.T) {
 	}
 }
 
-// TestRenewInterrupted: the process is killed while the database is rebuilt. The next start rebuilds it again.
+// TestRenewInterrupted: the process is killed at any moment while the database is rebuilt. The next start rebuilds it again.
 func TestRenewInterrupted(t *testing.T) {
 	whole, want := imagedStore(t, true)
-	for name, lost := range map[string][]string{"draft": {"*.sst", "MANIFEST", "INVENTORY"}, "moved": {"MANIFEST"}} {
-		dir := copyOf(t, whole)
-		for _, pattern := range lost {
-			remove(t, glob(t, dir, pattern))
-		}
-		if err := os.MkdirAll(filepath.Join(dir, rebuildName), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		copyFiles(t, filepath.Join(dir, rebuildName), whole)
+	dir := copyOf(t, whole)
+	remove(t, glob(t, dir, "INVENTORY"))
+	src, err := newestSource(dir, firstPosition+1, quiet.Logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moments, n := []string{}, 0
+	interrupted := source{state: src.state, records: func(fn func(key, value []byte) error) error {
+		return src.records(func(key, value []byte) error {
+			if n++; n%20 == 0 {
+				moments = append(moments, killedCopy(t, dir))
+			}
+			return fn(key, value)
+		})
+	}}
+	db, err := interrupted.create(tableOptions(dir, quiet.Logger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	moments = append(moments, killedCopy(t, dir))
+	if err := db.Close(); err != nil || len(moments) < 3 {
+		t.Fatalf("got %v, %d moments", err, len(moments))
+	}
+	for i, dir := range moments {
 		s := openAlone(t, dir, smallSegments)
 		if got, err := dump(s); err != nil || got != want {
-			t.Errorf("%s: got %v and other answers than before: %s", name, err, firstDifference(got, want))
+			t.Errorf("moment %d: got %v and other answers than before: %s", i, err, firstDifference(got, want))
 		}
 	}
 }
@@ -223,7 +237,7 @@ func imagedStore(t *testing.T, clean bool) (dir, want string) {
 			t.Fatal(err)
 		}
 	} else {
-		if err := s.syncAll(); err != nil {
+		if err := s.syncEvents(); err != nil {
 			t.Fatal(err)
 		}
 		killed := killedCopy(t, dir)
@@ -237,6 +251,9 @@ func imagedStore(t *testing.T, clean bool) (dir, want string) {
 func killedCopy(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
+	if err := makeDirs(to); err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range databaseFiles(t, dir) {
 		if err := os.WriteFile(filepath.Join(to, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -251,15 +268,16 @@ func killedCopy(t *testing.T, dir string) string {
 func TestImageMakesRoom(t *testing.T) {
 	whole, _ := imagedStore(t, true)
 	s := openAlone(t, copyOf(t, whole), smallSegments)
-	enough := uint64(s.space.Enough())
-	free := []uint64{0, enough}
-	n, err := s.makeSpace(noon, func() (n uint64, err error) {
+	free := []uint64{0, uint64(s.space.Enough())}
+	s.space.Space = func(string) (n, size uint64, err error) {
 		n, free = free[0], free[1:]
-		return n, nil
-	})
-	left, _ := table.Images(s.dir)
-	if err != nil || n != enough || len(left) != 1 || s.retention.removedEarly.Load() {
-		t.Errorf("a full disk: got %d free, %v, the images %v, history removed %v", n, err, left, s.retention.removedEarly.Load())
+		return n, 1 << 40, nil
+	}
+	err := s.removeHistory(noon)
+	s.space.Space = diskspace.Space
+	left, _ := table.Images(imagesIn(s.dir))
+	if err != nil || len(free) > 0 || len(left) != 1 || s.retention.removedEarly.Load() {
+		t.Errorf("a full disk: got %v, the images %v, history removed %v", err, left, s.retention.removedEarly.Load())
 	}
 	if s.retention.imaged.Load() != left[0] || len(s.removable(anySegment)) == 0 {
 		t.Error("segments are kept for a removed image")
@@ -270,11 +288,11 @@ func TestImageMakesRoom(t *testing.T) {
 	s.SetMaxHistory(1)
 	flushCheckpoint(t, s)
 	before := len(s.events.Segments())
-	if err := s.trim(later); err != nil || !s.imageDue() {
+	if err := s.removeHistory(later); err != nil || !s.imageDue() {
 		t.Errorf("above max_history: got %v, and no image is due", err)
 	}
 	mustImage(t, s)
-	if err := firstOf(s.keepImages(1), s.trim(later)); err != nil || len(s.events.Segments()) >= before {
+	if err := firstOf(s.keepImages(1), s.removeHistory(later)); err != nil || len(s.events.Segments()) >= before {
 		t.Errorf("after the image: got %v, %d segments, want fewer than %d", err, len(s.events.Segments()), before)
 	}
 }
@@ -293,7 +311,7 @@ func TestImageStopped(t *testing.T) {
 	if after := fmt.Sprint(glob(t, dir, table.ImagePrefix+"*")); after != before {
 		t.Errorf("got the images %v, want %v", after, before)
 	}
-	if err := firstOf(s.Close(), os.WriteFile(filepath.Join(dir, table.ImagePrefix+"draft"), []byte("draft"), 0o600)); err != nil {
+	if err := firstOf(s.Close(), os.WriteFile(filepath.Join(imagesIn(dir), table.ImagePrefix+"draft"), []byte("draft"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	openAlone(t, dir, smallSegments)
@@ -351,8 +369,7 @@ func TestImageDuringWrites(t *testing.T) {
 func TestReplayWritesPages(t *testing.T) {
 	whole, want := filledStore(t, false)
 	dir := copyOf(t, whole)
-	src, err := newestSource(dir, 0, quiet.Logger)
-	if err := firstOf(err, src.renew(dir)); err != nil {
+	if err := os.RemoveAll(databaseIn(dir)); err != nil {
 		t.Fatal(err)
 	}
 	var moments []string

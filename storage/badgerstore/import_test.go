@@ -254,7 +254,7 @@ func TestImportFails(t *testing.T) {
 		t.Errorf("SetCounters: got %v, want ErrUnavailable", err)
 	}
 	full.Store(false)
-	waitUntil(t, "the disk has space", func() bool { return s.events.Ready() == nil })
+	heal(t, s)
 	set(t, s, used(4), ofKey("a"))
 	if got := counterOf(t, s, ofKey("a")); !sameCounter(got, used(4)) {
 		t.Errorf("counter: got %+v, want what was set", got)

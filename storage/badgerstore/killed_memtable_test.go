@@ -13,7 +13,7 @@ import (
 // memtables returns the paths of the logs of all memtables.
 func memtables(t *testing.T, dir string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*"+logSuffix))
+	paths, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+logSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestLostMemtable(t *testing.T) {
 			copyKilled(t, killed, dir)
 			harm(memtables(t, killed)[0])
 			s = openAlone(t, killed, o)
-			if err := s.expire(noon.AddDate(1, 0, 0)); err != nil {
+			if err := s.removeHistory(noon.AddDate(1, 0, 0)); err != nil {
 				t.Fatal(err)
 			}
 			for _, key := range keys {

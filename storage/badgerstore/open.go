@@ -7,10 +7,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
@@ -32,100 +29,117 @@ func Open(dir string, o Options) (*Store, error) {
 
 // open is Open without background goroutines.
 func open(dir string, o Options) (*Store, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.Clock == nil {
-		o.Clock = core.NewClock(nil, nil)
-	}
-	if _, ok := unclosed.Load(dir); ok {
-		return nil, errUnclosed
-	}
-	if err := prepareDir(dir, o.Logger); err != nil {
-		return nil, err
-	}
-	s, err := openFound(dir, o)
-	if !doubtful(err) || witness(dir, o.fs) == "" { // without an event log, the database may be of another program
-		return s, err
-	}
-	o.Logger.Warn("the files of the database are in doubt: the database is rebuilt from the event log", "dir", dir, "reason", err)
-	began := time.Now()
-	from, err := eventlog.Inspect(eventLogOptions(dir, logOnDisk(dir), o))
-	if err == nil {
-		err = rebuild(dir, from, o.Logger)
-	}
+	s, err := newStore(dir, o)
 	if err != nil {
 		return nil, err
 	}
-	if s, err = openFound(dir, o); err == nil {
-		o.Logger.Warn("the database is rebuilt", "dir", dir, "duration", time.Since(began).Round(time.Millisecond))
+	if err = s.openLog(); err == nil {
+		err = s.openDatabase(nil)
 	}
-	return s, err
-}
-
-// openFound opens a store whose directory is prepared. It verifies the event log and the tables before it changes a file. The
-// replay verifies the rest of the event log.
-func openFound(dir string, o Options) (*Store, error) {
-	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); err == nil { // no new store
-		if _, err := eventlog.Inspect(eventLogOptions(dir, logOnDisk(dir), o)); err != nil {
-			return nil, err
-		}
-	}
-	space, err := diskspace.Open(dir, o.MinFree, o.Logger)
 	if err != nil {
-		return nil, err
-	}
-	s := &Store{
-		dir: dir, options: o, space: space, log: o.Logger,
-		beforeCommit: func() error { return nil }, failpoint: o.failpoint, now: o.Clock.Now,
-	}
-	s.Resources = resource.New(database{s})
-	if s.failpoint == nil {
-		s.failpoint = func(failpoint) {}
-	}
-	if err := s.openDatabase(); err != nil {
-		return nil, err
-	}
-	s.clock.Store(s.now().Unix())
-	s.SetMaxHistory(o.MaxHistory)
-	if err := s.openAndReplay(o); err != nil {
 		s.abort(err)
 		return nil, err
 	}
 	return s, nil
 }
 
-// logOnDisk returns the position up to which the event log of a store that is not open was on disk, as far as the database
-// and its images know.
-func logOnDisk(dir string) (position int64) {
-	state, _, err := table.ReadState(dir)
-	if err == nil {
-		position = state.Log
+// newStore returns a store that has claimed its directory, without an open file.
+func newStore(dir string, o Options) (*Store, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
-	images, _ := table.Images(dir)
-	for _, image := range images { // the log was synced before an image got its name
-		position = max(position, image)
+	if o.Clock == nil {
+		o.Clock = core.NewClock(nil, nil)
 	}
-	return position
+	o.fs = cmp.Or(o.fs, eventlog.OS)
+	if _, ok := unclosed.Load(dir); ok {
+		return nil, errUnclosed
+	}
+	release, err := prepareDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		dir: dir, release: release, options: o, log: o.Logger,
+		beforeCommit: func() error { return nil }, failpoint: o.failpoint, now: o.Clock.Now,
+	}
+	if s.space, err = diskspace.Open(dir, o.MinFree, o.Logger); err != nil {
+		release()
+		return nil, err
+	}
+	s.Resources = resource.New(database{s})
+	if s.failpoint == nil {
+		s.failpoint = func(failpoint) {}
+	}
+	s.SetMaxHistory(o.MaxHistory)
+	return s, nil
 }
 
-// errUnclosed means that the Badger of an earlier store of this directory still runs in this process: see closeBadger.
+// errUnclosed means that Badger still runs in this process, for an earlier store of this directory: see closeBadger.
 var errUnclosed = errors.New("an earlier store of this process is not closed yet: wait, or restart this process")
 
-// openDatabase opens Badger.
-func (s *Store) openDatabase() error {
+// openDatabase opens the database of a store with an open event log, unless it is open, and replays the event log. When the database
+// is in doubt, openDatabase makes a new one: the database follows from the event log and the images. A new store has no database yet.
+func (s *Store) openDatabase(doubt error) error {
+	isNew := s.events.Written() == firstPosition
+	if !doubtful(doubt) && !isNew {
+		open := table.Open
+		if s.db != nil {
+			open = func(table.Options) (*table.DB, error) { return s.db, nil }
+		}
+		if doubt = s.index(open); !doubtful(doubt) {
+			return doubt
+		}
+		s.log.Warn("the files of the database are in doubt: the database is rebuilt from the event log", "dir", s.dir, "reason", doubt)
+	}
+	began := time.Now()
+	if s.db != nil {
+		_ = table.Guard(s.db.Close) // the files are deleted
+		s.db = nil
+	}
+	src, err := newestSource(s.dir, s.events.From(), s.log)
+	if err == nil {
+		src.state.Log = s.events.Durable()
+		err = s.index(src.create)
+	}
+	if err == nil && !isNew {
+		s.log.Warn("the database is rebuilt", "dir", s.dir, "duration", time.Since(began).Round(time.Millisecond))
+	}
+	return err
+}
+
+// index opens a database by a function, and replays the event log. It writes the schema of a new store.
+func (s *Store) index(open func(table.Options) (*table.DB, error)) (err error) {
 	s.unreadable.Store(table.Unreadable())
 	o := tableOptions(s.dir, s.log)
-	o.Witness = witness(s.dir, s.options.fs)
 	o.Memtable, o.Boot = cmp.Or(s.options.memtable, o.Memtable), cmp.Or(s.options.boot, o.Boot)
-	db, err := table.Open(o)
-	if err != nil {
+	if s.db, err = open(o); err != nil {
 		return err
 	}
-	s.db, s.identity = db, nil
+	s.failed.Store(nil)
 	s.forget(cmp.Or(int(s.cacheSize.Load()), s.options.CounterCache, DefaultCounterCache))
-	s.verified.Store(s.db.Verified())
-	return nil
+	last := s.db.State()
+	s.verified.Store(last.Verified)
+	if last.Time > 0 {
+		s.options.Clock.Resume(time.Unix(last.Time, 0)) // the time of the last checkpoint
+	}
+	s.clock.Store(s.now().Unix())
+	if err := s.replayEvents(); err != nil {
+		return err
+	}
+	version, err := s.version()
+	if err != nil || version > 0 {
+		return err
+	}
+	if s.events.Written() > firstPosition {
+		return &table.DamageError{File: "*" + table.Suffix, What: "the database has no schema, and the event log does not begin with the first record of the store"}
+	}
+	w := newWrites()
+	w.put(at(kindSchema), encodeNumber(schema))
+	if err := firstOf(s.commit(w), s.syncEvents()); err != nil {
+		return err
+	}
+	return s.db.StoreState(s.state())
 }
 
 // forget forgets all that was read from an earlier database. limit is the number of counters in memory.
@@ -138,12 +152,10 @@ func (s *Store) forget(limit int) {
 func (s *Store) abort(err error) {
 	s.failed.CompareAndSwap(nil, &err)
 	_ = s.closeInTime(func() error {
-		var unwritten error
 		if s.events != nil {
-			unwritten = s.events.Flush() // writes no status: a refused start changes no segment
-			s.events.Abandon()
+			s.events.Abandon() // writes no status: a refused start changes no segment
 		}
-		return s.closeBadger(unwritten)
+		return s.closeBadger(nil)
 	})
 }
 
@@ -155,44 +167,11 @@ const (
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
 	_, size, err := diskspace.Space(dir)
-	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir, nil), Boot: table.Boot()}
+	o := table.Options{Dir: databaseIn(dir), Logger: log, Boot: table.Boot()}
 	if err == nil && size < smallDisk {
 		o.Memtable = smallMemtable
 	}
 	return o
-}
-
-// openAndReplay opens the event log and replays it. It writes the schema of a new store.
-func (s *Store) openAndReplay(o Options) error {
-	err := s.checkSchema()
-	if err == nil {
-		err = firstOf(os.MkdirAll(filepath.Join(s.dir, eventLogDir), 0o700), s.recordIdentity())
-	}
-	if err != nil {
-		return err
-	}
-	if last := s.db.Found().Time; last > 0 {
-		o.Clock.Resume(time.Unix(last, 0)) // the time of the last checkpoint
-		s.clock.Store(s.now().Unix())
-	}
-	if err := s.openEvents(o); err != nil {
-		return err
-	}
-	if s.events.Written() > firstPosition { // otherwise the first start begins, or was interrupted
-		if version, err := s.version(); err != nil || version > 0 { // of the database, or from the event log
-			return err
-		}
-		return &table.DamageError{File: "*" + table.Suffix, What: "the database is empty, and the event log does not begin with the first record of the store"}
-	}
-	w := newWrites()
-	w.put(at(kindSchema), encodeNumber(schema))
-	if err := s.commit(w); err != nil {
-		return err
-	}
-	if err := s.syncEvents(); err != nil {
-		return err
-	}
-	return s.db.StoreState(table.State{Log: s.events.Durable(), Time: s.clock.Load()})
 }
 
 // version returns the schema of the database, 0 when the database has none.
@@ -212,40 +191,14 @@ func refuseSchema(version int64) error {
 	return nil
 }
 
-// checkSchema returns an error when this version cannot read the schema of the database. An empty database has none: the store is
-// new, or its tables were never written.
-func (s *Store) checkSchema() error {
-	isForeign := false
-	err := s.inView(func(r view) error {
-		version, err := r.number(at(kindSchema))
-		if err != nil || version > 0 {
-			return firstOf(err, refuseSchema(version))
-		}
-		return r.eachFrom(nil, nil, func(path, []byte) (bool, error) {
-			isForeign = true
-			return false, nil
-		})
-	})
-	if err != nil || !isForeign {
-		return err
-	}
-	if name := witness(s.dir, s.options.fs); name != "" {
-		return &table.DamageError{File: badger.ManifestFilename, What: "the tables lack the schema of the store, but " + name + " exists"}
-	}
-	return errors.New("it is the database of another program: name another directory")
-}
-
-// Exists reports whether a directory has a store, also a store that has lost files, or another database of Badger. It
-// creates nothing, unlike [Open].
+// Exists reports whether a directory has a store, also a store that has lost files. It creates nothing, unlike [Open].
 func Exists(dir string) (bool, error) {
-	for _, name := range []string{badger.ManifestFilename, table.InventoryName} {
-		_, err := os.Stat(filepath.Join(dir, name))
-		if err == nil {
+	for _, path := range []string{eventsIn(dir), databaseIn(dir), imagesIn(dir)} {
+		if names, err := os.ReadDir(path); len(names) > 0 {
 			return true, nil
-		}
-		if !errors.Is(err, os.ErrNotExist) {
+		} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, fmt.Errorf("look for a store in %s: %w", dir, withAdvice(dir, err))
 		}
 	}
-	return witness(dir, nil) != "", nil
+	return false, nil
 }

@@ -43,7 +43,7 @@ func TestClockAtTheStart(t *testing.T) {
 	}
 	expired := func() {
 		t.Helper()
-		if err := s.expire(s.now()); err != nil {
+		if err := s.removeHistory(s.now()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,7 +43,7 @@ func fileDamages() map[string]func([]byte) []byte {
 
 // fileKinds are the kinds of files of the database, by patterns for their names. [TestDamagedEventLog] has the rows of
 // the event log.
-var fileKinds = []string{"*.sst", "MANIFEST", table.InventoryName, "KEYREGISTRY", "*.vlog", "DISCARD", "LOCK", "*.mem"}
+var fileKinds = []string{"*.sst", "MANIFEST", table.InventoryName, "KEYREGISTRY", "*.vlog", "DISCARD", "*.mem"}
 
 // dump returns all data that a store returns: keys, users, keys by secret, counters, histories, and the answer to a
 // repeated request id.
@@ -137,7 +137,7 @@ func filledStore(t *testing.T, clean bool) (dir, want string) {
 			}
 			continue
 		}
-		if err := s.syncAll(); err != nil {
+		if err := s.syncEvents(); err != nil {
 			t.Fatal(err)
 		}
 		s.watch()
@@ -190,7 +190,7 @@ func copyOf(t *testing.T, dir string) string {
 	return to
 }
 
-// contents returns the contents of the files of a store by name, or the size of a large file. It leaves out LOCK and
+// contents returns the contents of the files of a store by name, or the size of a large file. It leaves out
 // DISCARD, where Badger keeps no data.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
@@ -199,7 +199,7 @@ func contents(t *testing.T, dir string) map[string]string {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Size() > 1<<20 {
 			m[name] = fmt.Sprint(info.Size(), " bytes")
-		} else if b, err := os.ReadFile(path); err == nil && name != "LOCK" && name != "DISCARD" {
+		} else if b, err := os.ReadFile(path); err == nil && filepath.Base(name) != "DISCARD" {
 			m[name] = string(b)
 		}
 	}
@@ -212,11 +212,11 @@ func TestDamagedDatabase(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		dir, want := filledStore(t, clean)
 		for _, pattern := range fileKinds {
-			files, err := filepath.Glob(filepath.Join(dir, pattern))
+			files, err := filepath.Glob(filepath.Join(databaseIn(dir), pattern))
 			if err != nil {
 				continue
 			}
-			if len(files) == 0 && pattern != "LOCK" && pattern != "*.mem" {
+			if len(files) == 0 && pattern != "*.mem" {
 				t.Errorf("%s: found no file %s", stopName(clean), pattern)
 			}
 			for _, path := range files {
@@ -234,7 +234,7 @@ func TestDamagedDatabase(t *testing.T) {
 func checkHealed(t *testing.T, whole, want, name string, damage func([]byte) []byte) {
 	t.Helper()
 	dir := copyOf(t, whole)
-	damageFile(t, filepath.Join(dir, name), damage)
+	damageFile(t, filepath.Join(databaseIn(dir), name), damage)
 	s, err := open(dir, quiet)
 	if err != nil {
 		t.Fatalf("open: %v", err)

@@ -157,7 +157,7 @@ func storeToDamage(t *testing.T, clean bool) (d damagedStore) {
 			t.Fatal(err)
 		}
 	} else {
-		if err := s.syncAll(); err != nil { // as the store does every second
+		if err := s.syncEvents(); err != nil { // as the store does every second
 			t.Fatal(err)
 		}
 		abandon(t, s)

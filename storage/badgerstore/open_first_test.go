@@ -1,15 +1,12 @@
 package badgerstore
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -20,24 +17,14 @@ func TestInterruptedFirstOpening(t *testing.T) {
 	_ = openAlone(t, made, Options{Logger: quiet.Logger, failpoint: func(at failpoint) {
 		if at == failCommit || at == failCommitted { // the schema is written
 			dir := t.TempDir()
-			copyDatabase(t, dir, made)
+			copyKilled(t, dir, made)
 			moments = append(moments, dir)
 		}
 	}})
 	if len(moments) != 2 {
 		t.Fatalf("got %d moments, want 2", len(moments))
 	}
-	for _, change := range []func(dir string) error{
-		func(dir string) error { return os.Mkdir(filepath.Join(dir, eventLogDir), 0o700) },
-		func(dir string) error { return os.WriteFile(filepath.Join(dir, eventLogDir, "spare"), nil, 0o600) },
-	} {
-		dir := copyOf(t, moments[len(moments)-1])
-		if err := change(dir); err != nil {
-			t.Fatal(err)
-		}
-		moments = append(moments, dir)
-	}
-	// The order in which the files are created. Each file is empty at first.
+	// The order in which the files are created, after the directory of the event log. Each file is empty at first.
 	order := []string{badger.ManifestFilename, badger.KeyRegistryFileName, "00001" + logSuffix, "DISCARD", "000001" + valueLogSuffix, table.InventoryName}
 	drafts := map[string]string{ // the names of files while they are written
 		badger.ManifestFilename: "MANIFEST-REWRITE", badger.KeyRegistryFileName: badger.KeyRegistryRewriteFileName,
@@ -48,17 +35,24 @@ func TestInterruptedFirstOpening(t *testing.T) {
 			before = moments[len(moments)-1]
 		}
 		empty, without := copyOf(t, before), copyOf(t, before)
-		path := filepath.Join(empty, order[i])
-		err := firstOf(os.Truncate(path, 0), os.Remove(filepath.Join(without, order[i])))
+		path := filepath.Join(databaseIn(empty), order[i])
+		err := firstOf(os.Truncate(path, 0), os.Remove(filepath.Join(databaseIn(without), order[i])))
 		if draft := drafts[order[i]]; err == nil && draft != "" {
-			err = os.Rename(path, filepath.Join(empty, draft))
+			err = os.Rename(path, filepath.Join(databaseIn(empty), draft))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		moments = append(moments, empty, without)
 	}
-	for i, dir := range moments {
+	spare := copyOf(t, moments[0])
+	if err := os.WriteFile(filepath.Join(spare, eventLogDir, "spare"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, dir := range append(moments, spare) {
+		if err := os.MkdirAll(filepath.Join(dir, eventLogDir), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		s, err := open(dir, quiet)
 		if err != nil {
 			t.Errorf("moment %d, with %v: %v", i, filesIn(t, dir), err)
@@ -89,7 +83,7 @@ func TestMissingDatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, pattern := range lose {
-				files, _ := filepath.Glob(filepath.Join(dir, pattern))
+				files, _ := filepath.Glob(filepath.Join(databaseIn(dir), pattern))
 				for _, path := range files {
 					if err := os.Remove(path); err != nil {
 						t.Fatal(err)
@@ -100,29 +94,4 @@ func TestMissingDatabase(t *testing.T) {
 			wantUsed(t, s, ofKey("key"), 1)
 		})
 	}
-}
-
-// TestFirstStartWithoutLog: the first start cannot write the event log, and is killed when the schema is in the database only. The
-// store works, and can be rebuilt. A failure means that it cannot be opened after a power cut.
-func TestFirstStartWithoutLog(t *testing.T) {
-	var full atomic.Bool
-	full.Store(true)
-	dir, killed, o := t.TempDir(), t.TempDir(), fullDisk(&full)
-	o.boot = 1
-	o.failpoint = func(at failpoint) {
-		if at == failCommitted {
-			copyKilled(t, killed, dir)
-		}
-	}
-	if _, err := open(dir, o); !errors.Is(err, eventlog.ErrTemporary) {
-		t.Fatalf("open on a full disk: got %v, want %v", err, eventlog.ErrTemporary)
-	}
-	closeLeft(t, dir)
-	o = Options{Logger: quiet.Logger, boot: 1}
-	s := openAlone(t, killed, o)
-	known(t, s, "key")
-	consume(t, s, request("key", 1, endless, noon))
-	abandon(t, s)
-	o.boot = 2
-	wantUsed(t, openAlone(t, killed, o), ofKey("key"), 1)
 }

@@ -34,7 +34,7 @@ func TestLostInventoryIgnoresMemtables(t *testing.T) {
 	s := openAlone(t, t.TempDir(), damagedOptions)
 	known(t, s, "key")
 	young := t.TempDir() // without a table
-	if err := s.syncAll(); err != nil {
+	if err := s.syncEvents(); err != nil {
 		t.Fatal(err)
 	}
 	copyKilled(t, young, s.dir)
@@ -43,7 +43,7 @@ func TestLostInventoryIgnoresMemtables(t *testing.T) {
 	cut := segmentData + s.events.End() - firstPosition
 	known(t, s, "cut off")
 	consume(t, s, request("cut off", 1, endless, noon))
-	if err := s.syncAll(); err != nil {
+	if err := s.syncEvents(); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func TestLostInventoryIgnoresMemtables(t *testing.T) {
 	if k, err := s.KeyByDigest(t.Context(), secrets.DigestOf("kept")); err != nil || k.ID != "kept" {
 		t.Errorf("got %+v, %v, want the key whose event was kept", k, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, table.InventoryName)); err != nil {
+	if _, err := os.Stat(filepath.Join(databaseIn(dir), table.InventoryName)); err != nil {
 		t.Errorf("after the start: %v, want a new inventory", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,39 +64,13 @@ func TestNewDirectory(t *testing.T) {
 	}
 }
 
-// TestEarlierBuild: a store of a build before the first release is refused in one line and not changed, whatever the schema in
-// its database. A failure means that the store reads records of another layout.
-func TestEarlierBuild(t *testing.T) {
-	dir := t.TempDir()
-	setRecord(t, dir, path("v"), encodeNumber(schema))
-	if err := os.Mkdir(filepath.Join(dir, "ledger"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	before := contents(t, dir)
-	for call, run := range map[string]func() error{
-		"Open":   func() error { _, err := Open(dir, Options{}); return err },
-		"Check":  func() error { _, err := Check(dir, CheckOptions{}); return err },
-		"Repair": func() error { _, err := Repair(dir, nil); return err },
-	} {
-		err := run()
-		wantOneLine(t, err, dir)
-		if !errors.Is(err, errEarlier) || !maps.Equal(contents(t, dir), before) {
-			t.Errorf("%s: got error %v, or other files, want %v and no change", call, err, errEarlier)
-		}
-	}
-	if err := os.Remove(filepath.Join(dir, "ledger")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(dir, Options{})
-	if wantOneLine(t, err, dir); !strings.Contains(err.Error(), "another program") {
-		t.Errorf("Open of the database alone: got error %v, want that it is of another program", err)
-	}
-}
-
 // TestLaterSchema: Open refuses a store of a later version, and does not change the store. The schema of a young store is only
 // in the event log.
 func TestLaterSchema(t *testing.T) {
 	dir := t.TempDir()
+	if err := mustOpen(t, dir, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
 	setRecord(t, dir, at(kindSchema), encodeNumber(schema+1))
 	_, err := Open(dir, Options{})
 	wantOneLine(t, err, dir)
@@ -117,29 +91,50 @@ func TestLaterSchema(t *testing.T) {
 	}
 }
 
-// TestOtherDatabase: Open refuses the Badger database of another program. Beside an event log, such a database is a damaged
-// store, which Open rebuilds.
-func TestOtherDatabase(t *testing.T) {
-	dir := t.TempDir()
-	setRecord(t, dir, path("something"), []byte("else"))
-	_, err := Open(dir, Options{})
-	wantOneLine(t, err, dir)
-	store := t.TempDir()
-	if err := mustOpen(t, store, Options{}).Close(); err != nil {
+// TestOtherFiles: a store may be in a directory with other files, such as the Badger database of another program, and changes none. Open
+// refuses a directory whose database directory belongs to another program. A failure means that they are deleted.
+func TestOtherFiles(t *testing.T) {
+	dir, taken := t.TempDir(), t.TempDir()
+	for _, of := range []string{dir, databaseIn(taken)} {
+		other, err := badger.Open(badger.DefaultOptions(of).WithLogger(nil))
+		if err == nil {
+			err = other.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := contents(t, taken)
+	_, err := Open(taken, Options{})
+	if wantOneLine(t, err, taken); !errors.Is(err, errForeign) || !maps.Equal(contents(t, taken), before) {
+		t.Errorf("Open: got error %v, or other files, want %v and no change", err, errForeign)
+	}
+	before = contents(t, dir)
+	s := openAlone(t, dir, Options{})
+	withAccount(t, s)
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	copyEventLog(t, dir, store)
-	withAccount(t, openAlone(t, dir, Options{}))
+	after := contents(t, dir)
+	maps.DeleteFunc(after, func(name, _ string) bool { return strings.Contains(name, string(filepath.Separator)) })
+	if !maps.Equal(after, before) {
+		t.Errorf("got the files %q, want %q", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+	}
 }
 
 // setRecord writes a record to the database of a store that is not open.
 func setRecord(t *testing.T, dir string, p path, value []byte) {
 	t.Helper()
-	db, err := table.Open(table.Options{Dir: dir, Logger: quiet.Logger, Boot: table.Boot()})
+	state, _, err := table.ReadState(databaseIn(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := table.Open(table.Options{Dir: databaseIn(dir), Logger: quiet.Logger, Boot: table.Boot()})
 	if err != nil {
 		t.Fatalf("badger.Open: %v", err)
 	}
 	err = db.Update(func(txn *badger.Txn) error { return txn.Set(p, value) })
+	db.Finish(state)
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatalf("write a record: %v", err)
 	}
@@ -147,10 +142,6 @@ func setRecord(t *testing.T, dir string, p path, value []byte) {
 
 // TestEmptyLogs: a kill can leave empty logs of Badger. The store still opens, without loss.
 func TestEmptyLogs(t *testing.T) {
-	if !table.Claims {
-		t.Logf("on %s the store does not remove empty logs", runtime.GOOS)
-		return
-	}
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	withAccount(t, s)
@@ -158,7 +149,7 @@ func TestEmptyLogs(t *testing.T) {
 		t.Fatalf("Close: %v", err)
 	}
 	for _, name := range []string{"00099.mem", "00100.mem", "000099.vlog"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(databaseIn(dir), name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -272,7 +263,7 @@ func TestValueLogIsEmpty(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
-	logs, err := filepath.Glob(filepath.Join(dir, "*"+valueLogSuffix))
+	logs, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+valueLogSuffix))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("value logs: got %v, %v", logs, err)
 	}

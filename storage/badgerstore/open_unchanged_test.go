@@ -37,7 +37,7 @@ func TestRefusedChangesNothing(t *testing.T) {
 	const at = 20 // the first record: some bytes of compressed zeros mean the same when they are changed
 	for name, damaged := range map[string]map[string]int64{"event log": {log: segmentData + 5}, "both": {table: at, log: segmentData + 5}} {
 		dir := copyOf(t, d.dir)
-		if err := os.WriteFile(filepath.Join(dir, "00001.mem"), make([]byte, 4096), 0o600); err != nil { // as a kill leaves it
+		if err := os.WriteFile(filepath.Join(databaseIn(dir), "00001.mem"), make([]byte, 4096), 0o600); err != nil { // as a kill leaves it
 			t.Fatal(err)
 		}
 		for path, at := range damaged {

@@ -10,6 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -57,17 +58,18 @@ func checkDamages(t *testing.T, dir string) (damages []string) {
 	if len(damages) > 0 {
 		return damages
 	}
-	o := quiet
-	o.Clock = core.NewClock(nil, nil)
-	err = prepareDir(dir, o.Logger)
-	var s *Store
-	if err == nil {
-		s, err = openFound(dir, o)
+	s, err := newStore(dir, quiet)
+	if err != nil {
+		t.Fatalf("open to compare the records: %v", err)
 	}
-	if isDamage(err) {
-		return []string{err.Error()}
+	if err = s.openLog(); err == nil {
+		err = s.index(table.Open)
 	}
 	if err != nil {
+		s.abort(err)
+		if isDamage(err) {
+			return []string{err.Error()}
+		}
 		t.Fatalf("open to compare the records: %v", err)
 	}
 	found, err := contradictions(s)

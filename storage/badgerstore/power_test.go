@@ -44,7 +44,7 @@ func newOutage(t *testing.T, d Durability) *outage {
 	o := &outage{t: t, random: rand.New(rand.NewPCG(rand.Uint64(), 0)), expected: d, options: Options{Durability: d, Logger: quiet.Logger, memtable: smallMemtable},
 		model: newModel(), dir: t.TempDir(), disk: newLossyDisk(), cuts: map[string]int{}}
 	o.mustOpen()
-	if err := firstOf(createFixture(o.s), o.s.syncAll()); err != nil {
+	if err := firstOf(createFixture(o.s), o.s.syncEvents()); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -67,7 +67,7 @@ func (o *outage) open() error {
 	s, err := open(o.dir, stepped(options))
 	o.s = s
 	if err == nil && o.model.expiring { // as the background does: a cut may bring back removed segments
-		err = s.expire(time.Now().AddDate(1, 0, 0))
+		err = s.removeHistory(time.Now().AddDate(1, 0, 0))
 	}
 	return err
 }
@@ -119,20 +119,20 @@ func (o *outage) copyDatabase() {
 // listing returns the names of Badger's files, and the content of MANIFEST, which lists the tables.
 func (o *outage) listing() map[string]string {
 	files := map[string]string{}
-	list, err := os.ReadDir(o.dir)
-	if err != nil {
-		o.t.Error(err)
-	}
-	for _, file := range list {
-		if file.Type().IsRegular() && file.Name() != "LOCK" {
-			files[file.Name()] = ""
+	for _, sub := range []string{databaseDir, imagesDir} {
+		list, err := os.ReadDir(filepath.Join(o.dir, sub))
+		if err := errors.Join(err, os.MkdirAll(filepath.Join(o.after, sub), 0o700)); err != nil {
+			o.t.Error(err)
+		}
+		for _, file := range list {
+			files[filepath.Join(sub, file.Name())] = ""
 		}
 	}
-	manifest, err := os.ReadFile(filepath.Join(o.dir, badger.ManifestFilename))
+	manifest, err := os.ReadFile(filepath.Join(databaseIn(o.dir), badger.ManifestFilename))
 	if err != nil {
 		o.t.Error(err)
 	}
-	files[badger.ManifestFilename] = string(manifest)
+	files[filepath.Join(databaseDir, badger.ManifestFilename)] = string(manifest)
 	return files
 }
 
@@ -237,7 +237,7 @@ func (o *outage) kill() []string {
 	o.model.crash(true)
 	abandon(o.t, o.s)
 	o.mustOpen()
-	if err := o.s.syncAll(); err != nil {
+	if err := o.s.syncEvents(); err != nil {
 		o.t.Fatal(err)
 	}
 	return o.problems()
@@ -260,7 +260,7 @@ func (o *outage) use(over func() bool) {
 			return nil
 		}
 		safe := o.model.snapshotAnswers()
-		err := o.s.syncAll()
+		err := o.s.syncEvents()
 		safe()
 		return err
 	}

@@ -1,10 +1,8 @@
 package badgerstore
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/dgraph-io/badger/v4"
@@ -12,13 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// Each transaction is first written to the event log, as a redo record with its paths and values. The encoded writes of a large
-// transaction are cut into parts, so that no request waits for the write of a large block: the parts come first, and the redo
-// record commits them. Then the store applies the writes to the database and answers the caller. After a crash the next start
-// applies the redo records again: replay.go.
-//
-//	redo record  recordRedo, number of parts, distance back to each part: uvarints; writes if there is no part
-//	part         recordPart; writes
+// Each transaction is first written to the event log, as a redo record with its paths and values. Then the store applies the writes to
+// the database and answers the caller. After a crash the next start applies the redo records again: replay.go.
 //
 // A transaction with more writes than Badger takes at once is applied in several transactions of Badger. All new
 // views wait until the last one is committed.
@@ -26,9 +19,9 @@ import (
 // The kinds of records in the event log. The kind is the first byte of the record. A record whose first byte is below
 // recordRedo is an event, and this byte has its flags.
 const (
-	recordRedo    = 0x80 + iota
-	recordPart    // of a transaction
-	recordCounter // the state of a counter, see import.go
+	recordRedo    = 0x80 + iota // followed by the result of writes.encode
+	recordCounter               // the state of a counter, see import.go
+	recordNothing               // shows that the event log can be written, see heal.go
 )
 
 // isEvent reports whether a record is an event.
@@ -70,8 +63,7 @@ func (f *inFlight) oldest(end int64) int64 {
 	return end
 }
 
-// commit writes the redo record of a transaction, and applies the writes. It applies them also after a temporary error of the
-// event log: the event log keeps the record in memory and writes it as soon as it can.
+// commit writes the redo record of a transaction, and applies the writes.
 func (s *Store) commit(w *writes) error {
 	if err := firstOf(w.err, s.failure(), s.ready()); err != nil {
 		return fault(err)
@@ -80,41 +72,13 @@ func (s *Store) commit(w *writes) error {
 	defer s.unapplied.RUnlock()
 	since := s.inFlight.begin(s.events.Written)
 	defer s.inFlight.end(since)
-	position, err := s.appendWrites(w.encode())
-	if position == 0 {
+	record := w.encode()
+	position, err := s.appendAndWait(func(b []byte, _ int64) []byte { return append(append(b, recordRedo), record...) })
+	if err != nil {
 		return fault(err)
 	}
-	if err != nil && !errors.Is(err, eventlog.ErrTemporary) {
-		return s.fail(err)
-	}
 	w.position = position
-	return firstOf(s.apply(w), fault(err))
-}
-
-// maxPart is the largest size of a part in bytes.
-const maxPart = 128 << 10
-
-// appendWrites appends the encoded writes of a transaction to the event log and waits until they are written. It returns the
-// position of the redo record, 0 when there is none.
-func (s *Store) appendWrites(record []byte) (int64, error) {
-	var parts []int64
-	if len(record) > maxPart {
-		for part := range slices.Chunk(record, maxPart) {
-			position, err := s.appendAndWait(func(b []byte, _ int64) []byte { return append(append(b, recordPart), part...) })
-			if err != nil {
-				return 0, err
-			}
-			parts = append(parts, position)
-		}
-		record = nil
-	}
-	return s.appendAndWait(func(b []byte, position int64) []byte {
-		b = binary.AppendUvarint(append(b, recordRedo), uint64(len(parts)))
-		for _, part := range parts {
-			b = binary.AppendUvarint(b, back(position, part))
-		}
-		return append(b, record...)
-	})
+	return s.apply(w)
 }
 
 // appendAndWait appends a record and waits until the record is written.
@@ -127,30 +91,6 @@ func (s *Store) appendAndWait(encode func(b []byte, position int64) []byte) (pos
 		return 0, err
 	}
 	return position, t.Wait()
-}
-
-// readWrites returns the writes of the redo record at a position, with those in its parts.
-func (s *Store) readWrites(payload []byte, position int64) (*writes, error) {
-	r := newDecoder(payload[1:])
-	var parts []byte
-	for n := r.Uvarint(); n > 0; n-- {
-		at := r.back(position)
-		if r.Failed() {
-			return nil, errEvent
-		}
-		part, err := s.events.Read(at, nil)
-		if err != nil {
-			return nil, err
-		}
-		if part[0] != recordPart {
-			return nil, errEvent
-		}
-		parts = append(parts, part[1:]...)
-	}
-	if r.Failed() {
-		return nil, errEvent
-	}
-	return decodeWrites(append(parts, r.Rest()...))
 }
 
 // apply applies writes that are in the event log to the database. The store fails when apply fails.

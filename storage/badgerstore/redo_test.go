@@ -61,7 +61,7 @@ func TestDeleteUserInterrupted(t *testing.T) {
 				outcomes[0]++
 			}
 		}
-		least := map[string][2]int{"write": {3, 1}, "commit": {0, 4}}[operation]
+		least := map[string][2]int{"write": {1, 1}, "commit": {0, 4}}[operation]
 		if outcomes[0] < least[0] || outcomes[1] < least[1] {
 			t.Errorf("a %s fails: the user was kept %d times and deleted %d times, want at least %v", operation, outcomes[0], outcomes[1], least)
 		}

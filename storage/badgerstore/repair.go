@@ -5,18 +5,12 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
-	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // Repair accepts what the damage of the event log has cost, so that the store can be opened. It goes back to the moment up to
@@ -31,7 +25,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +46,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 type repairPlan struct {
 	dir   string
 	log   eventlog.Report
-	from  source       // without records the database that was closed, which stays
+	from  source
 	until int64        // the repaired store has everything before this position
 	keep  eventlog.Run // the part of the event log that is kept
 }
@@ -90,24 +84,24 @@ func (p *repairPlan) options() eventlog.Options {
 
 // repairSources returns the closed database, the whole images, newest first, and the empty database.
 func repairSources(dir string) (sources []source, err error) {
-	if state, closed, err := table.ReadState(dir); err == nil && closed {
+	if state, closed, err := table.ReadState(databaseIn(dir)); err == nil && closed {
 		o := tableOptions(dir, slog.New(slog.DiscardHandler))
-		if err = table.Inspect(o); err == nil {
-			sources = append(sources, source{state: state})
+		if err = table.Verify(o, func(_ table.Progress, err error) error { return err }); err == nil {
+			sources = append(sources, source{state: state, stays: true})
 		} else if !doubtful(err) {
 			return nil, err
 		}
 	}
-	positions, err := table.Images(dir)
+	positions, err := table.Images(imagesIn(dir))
 	for _, position := range slices.Backward(positions) {
-		state, records, err := table.ReadImage(dir, position)
+		state, records, err := table.ReadImage(imagesIn(dir), position)
 		if err == nil {
-			sources = append(sources, source{state, records})
+			sources = append(sources, source{state: state, records: records})
 		} else if !isDamage(err) {
 			return nil, err
 		}
 	}
-	return append(sources, noSource), err
+	return append(sources, source{}), err
 }
 
 // consider takes a source and a run that includes its position into the plan, if the repaired store then has more of the event log than
@@ -115,7 +109,7 @@ func repairSources(dir string) (sources []source, err error) {
 func (p *repairPlan) consider(from source, keep eventlog.Run) {
 	until, log := keep.To, from.state.Log
 	if until < log { // the database may have records behind the run
-		if from.records == nil { // the mark of the closed database cannot be moved
+		if from.stays { // the mark of the closed database cannot be moved
 			return
 		}
 		until, keep = from.state.Position, eventlog.Run{From: log, To: log}
@@ -129,8 +123,8 @@ func (p *repairPlan) consider(from source, keep eventlog.Run) {
 // directory since planRepair. The database is prepared first: until the event log is repaired, the store stays damaged.
 // An interrupted repair can be planned again: the plan is the same, or has the prepared database as its source.
 func (p *repairPlan) apply() (names []string, err error) {
-	err = firstOf(diskspace.None(p.dir).Need(diskspace.OpeningNeeds, "a repair"), os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700))
-	if err == nil && p.from.records != nil {
+	err = firstOf(diskspace.None(p.dir).Need(diskspace.OpeningNeeds, "a repair"), makeDirs(p.dir))
+	if err == nil && !p.from.stays {
 		err = p.renewDatabase()
 	}
 	if err != nil {
@@ -144,7 +138,7 @@ func (p *repairPlan) apply() (names []string, err error) {
 func (p *repairPlan) renewDatabase() error {
 	src := p.from
 	src.state.Log = p.keep.To
-	if p.until < p.keep.To {
+	if p.until < p.keep.To && p.from.records != nil {
 		src.records = func(fn func(key, value []byte) error) error {
 			return p.from.records(func(key, value []byte) error {
 				if bytes.Equal(key, at(kindCheckpoint)) {
@@ -154,11 +148,16 @@ func (p *repairPlan) renewDatabase() error {
 			})
 		}
 	}
-	// Newer images have records that the event log is losing. renewClaimed syncs the directory.
-	if err := table.RemoveImages(p.dir, func(position int64) bool { return position > p.from.state.Position }); err != nil {
+	// Newer images have records that the event log is losing.
+	if err := table.RemoveImages(imagesIn(p.dir), func(position int64) bool { return position > p.from.state.Position }); err != nil {
 		return err
 	}
-	return src.renewClaimed(p.dir)
+	db, err := src.create(tableOptions(p.dir, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	db.Finish(src.state)
+	return db.Close()
 }
 
 // lines describes each damage, the kept part of the event log, the history before this part, and everything behind it.
@@ -166,11 +165,7 @@ func (p *repairPlan) lines() (lines []string, err error) {
 	for _, d := range p.log.Damage {
 		lines = append(lines, d.Error())
 	}
-	names, err := p.accountNames()
-	if err != nil {
-		return nil, err
-	}
-	kept, history, lost := newEventCount(nil), newEventCount(names), newEventCount(names)
+	var kept, history, lost eventCount
 	if _, err := eventlog.Verify(p.options(), func(position int64, payload []byte) error {
 		switch {
 		case position >= p.until:
@@ -184,51 +179,25 @@ func (p *repairPlan) lines() (lines []string, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	lines = append(lines, fmt.Sprintf("Kept: %s.", kept.text("")))
+	lines = append(lines, fmt.Sprintf("Kept: %s.", kept.text()))
 	if size := min(p.keep.From, p.until) - p.log.From; size > 0 {
-		lines = append(lines, history.loss(size, "before", kept.first)+countsStay)
+		lines = append(lines, fmt.Sprintf("Lost: %d bytes with %s", size, history.text())+countsStay)
 	}
 	if size := p.log.End - p.until; size > 0 {
-		lines = append(lines, lost.loss(size, "after", cmp.Or(kept.last, history.last))+allLost)
+		lines = append(lines, fmt.Sprintf("Lost: %d bytes with %s", size, lost.text())+allLost)
 	}
 	return append(lines, "If you have a backup that is newer than what is kept, restore the backup instead."), nil
 }
 
 const (
-	countsStay = "Their counts stay: they are in the database. Their history is lost, and repeated requests with their request ids count again."
-	allLost    = "Their counts, their history, and their changes of users, keys and plans are LOST."
+	countsStay = ". Their counts stay: they are in the database. Their history is lost, and repeated requests with their request ids count again."
+	allLost    = ". Their counts, their history, and their changes of users, keys and plans are LOST."
 )
-
-// accountNames returns the names of all accounts by their numbers, none of the closed database.
-func (p *repairPlan) accountNames() (map[uint32]string, error) {
-	if p.from.records == nil {
-		return nil, nil
-	}
-	names := map[uint32]string{}
-	return names, p.from.records(func(key, value []byte) error {
-		if key[0] != kindAccount {
-			return nil
-		}
-		r := newDecoder(key[1:])
-		_ = r.Text()
-		a, err := record.Decode[core.Account](value)
-		if err == nil {
-			names[uint32(r.Uint(8))] = a.Name
-		}
-		return err
-	})
-}
 
 // eventCount counts the records of a part of the event log that can be read.
 type eventCount struct {
 	events, others int
-	first, last    string            // times of events
-	accounts       map[string]bool   // the names of their accounts
-	names          map[uint32]string // of all accounts by their numbers
-}
-
-func newEventCount(names map[uint32]string) eventCount {
-	return eventCount{accounts: map[string]bool{}, names: names}
+	first, last    string // times of events
 }
 
 // add counts a record.
@@ -238,42 +207,22 @@ func (c *eventCount) add(position int64, payload []byte) {
 		return
 	}
 	c.events++
-	e, err := decodeEvent(payload, position)
-	if err != nil {
-		return
-	}
-	c.last = e.At.UTC().Format(time.RFC3339)
-	c.first = cmp.Or(c.first, c.last)
-	if name, ok := c.names[e.account]; ok {
-		c.accounts[name] = true
+	if e, err := decodeEvent(payload, position); err == nil {
+		c.last = e.At.UTC().Format(time.RFC3339)
+		c.first = cmp.Or(c.first, c.last)
 	}
 }
 
-// text returns the numbers, with the times and the accounts of the events.
-func (c *eventCount) text(adjective string) string {
-	text := plural(c.events, adjective+"event")
+// text returns the numbers, with the times of the events.
+func (c *eventCount) text() string {
+	text := plural(c.events, "readable event")
 	if c.events > 0 {
 		text += fmt.Sprintf(" from %s to %s", c.first, c.last)
 	}
-	if len(c.accounts) > 0 {
-		text += " of " + strings.Join(slices.Sorted(maps.Keys(c.accounts)), ", ")
-	}
 	if c.others > 0 {
-		text += ", and " + plural(c.others, "other "+adjective+"record")
+		text += ", and " + plural(c.others, "other record")
 	}
 	return text
-}
-
-// loss describes the loss of the part, which has a size in bytes. It was written before or after a time, which may be "".
-func (c *eventCount) loss(size int64, side, time string) string {
-	text := fmt.Sprintf("Lost: records in %s", plural(int(size), "byte"))
-	if time != "" {
-		text += fmt.Sprintf(", written %s %s", side, time)
-	}
-	if c.events+c.others > 0 {
-		text += ", with " + c.text("readable ")
-	}
-	return text + ". "
 }
 
 // plural returns a number with its noun.

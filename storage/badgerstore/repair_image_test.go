@@ -55,7 +55,7 @@ func newImagedKill(t *testing.T, n int, removed bool) imagedKill {
 // kill copies the files of a store as a kill leaves them.
 func (k *imagedKill) kill(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.syncAll(); err != nil {
+	if err := s.syncEvents(); err != nil {
 		t.Fatal(err)
 	}
 	k.dir = killedCopy(t, s.dir)

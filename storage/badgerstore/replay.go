@@ -67,7 +67,7 @@ func (r *replay) writePages(position int64) error {
 // record replays a record.
 func (r *replay) record(payload []byte, position int64) error {
 	switch payload[0] {
-	case recordPart: // read together with its redo record
+	case recordNothing:
 		return nil
 	case recordRedo:
 		return r.redo(payload, position)
@@ -84,7 +84,7 @@ func (r *replay) record(payload []byte, position int64) error {
 // redo applies the transaction of a redo record. The database may have the writes of this transaction already, and the writes of
 // later ones, which the replay applies again after it.
 func (r *replay) redo(payload []byte, position int64) error {
-	w, err := r.s.readWrites(payload, position)
+	w, err := decodeWrites(payload[1:])
 	if err != nil {
 		return err
 	}

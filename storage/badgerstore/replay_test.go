@@ -145,7 +145,7 @@ func TestKilledReplayOfDeletion(t *testing.T) {
 			if err := <-deleted; err != nil {
 				t.Fatal(err)
 			}
-			if err := s.syncAll(); err != nil {
+			if err := s.syncEvents(); err != nil {
 				t.Fatal(err)
 			}
 			half := killedCopy(t, dir)

@@ -42,8 +42,8 @@ func (s *Store) viewCounters(fn func(view) error) error {
 }
 
 // SetMaxHistory changes [Options.MaxHistory] of an open store. 0 means half of the disk: a fixed size would cut the 30 days of
-// a busy service short, even on a disk with enough space. The other half is for the database and other programs. The store
-// removes segments beyond the limit after the next checkpoint.
+// a busy service short, even on a disk with enough space. The other half is for the database and other programs.
+// The store removes segments beyond the limit that are in all images and in the checkpoint.
 func (s *Store) SetMaxHistory(bytes int64) {
 	if bytes <= 0 {
 		bytes = math.MaxInt64
@@ -63,13 +63,28 @@ func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
 	return s.retention.removedEarly.Load(), nil
 }
 
-// HistoryExcess implements [core.BoundedHistory]: by how much the segments exceed max_history, or the free space falls short. Expired
-// segments at the start of the log do not count: they go first, after the next checkpoint.
+// HistoryExcess implements [core.BoundedHistory].
 func (s *Store) HistoryExcess() int64 {
-	removable, bytes, segments, now := int64(0), int64(0), 0, s.now().Unix()
+	if s.enter() != nil {
+		return 0
+	}
+	defer s.leave()
+	free, err := s.freeSpace()
+	if err != nil {
+		free = math.MaxInt64
+	}
+	return s.excess(s.now(), free)
+}
+
+var _ core.BoundedHistory = (*Store)(nil)
+
+// excess returns by how much the segments exceed max_history, or the free space falls short. Expired segments at the start of the log
+// do not count: they go first.
+func (s *Store) excess(now time.Time, free uint64) int64 {
+	expired, bytes, segments := int64(0), int64(0), 0
 	for _, g := range s.events.Segments() {
-		if size := g.End - g.Base; segments == 0 && g.Until < now {
-			removable += size
+		if size := g.End - g.Base; segments == 0 && g.Until < now.Unix() {
+			expired += size
 		} else {
 			bytes, segments = bytes+size, segments+1
 		}
@@ -77,80 +92,51 @@ func (s *Store) HistoryExcess() int64 {
 	if segments < 2 {
 		return 0 // the segment that is being written stays
 	}
-	excess := bytes - s.retention.maxBytes.Load()
-	if free, err := s.freeSpace(); err == nil {
-		excess = max(excess, s.space.Enough()-removable-int64(min(free, math.MaxInt64)))
-	}
-	return excess
+	return max(bytes-s.retention.maxBytes.Load(), s.space.Enough()-expired-int64(min(free, math.MaxInt64)))
 }
 
-var _ core.BoundedHistory = (*Store)(nil)
-
-// expire removes the segments whose retention is over at a time.
-func (s *Store) expire(now time.Time) error {
-	s.retention.running.Lock()
-	defer s.retention.running.Unlock()
-	return s.remove(s.removable(func(g eventlog.Segment) bool { return g.Until < now.Unix() }))
-}
-
-// trim removes the oldest segments while the event log is larger than max_history.
-func (s *Store) trim(now time.Time) error {
-	s.retention.running.Lock()
-	defer s.retention.running.Unlock()
-	_, err := s.removeEarly(now, "it is larger than max_history", s.historyBytes()-s.retention.maxBytes.Load())
-	return err
-}
-
-// makeSpace closes the snapshot, and removes the older image and then the oldest segments, when the free space of the disk is less than
-// diskspace.Enough. It returns the free bytes afterwards.
-func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
-	wanted := uint64(s.space.Enough())
-	n, err := free()
-	if err != nil || n >= wanted {
-		return n, err
-	}
-	if s.dropSnapshot() {
-		return n, nil
+// removeHistory removes the oldest segments: those whose retention is over at a time, and others while the event log is larger than
+// max_history, or less than diskspace.Enough is free on the disk. On a full disk it first closes the snapshot, and removes the
+// older image. The first removal before the end of a retention is logged.
+func (s *Store) removeHistory(now time.Time) error {
+	free, err := s.freeSpace()
+	isFull := err == nil && free < uint64(s.space.Enough())
+	if isFull && s.dropSnapshot() {
+		return nil
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	if s.retention.imaged.Load() != s.retention.newestImage.Load() {
+	if isFull && s.retention.imaged.Load() != s.retention.newestImage.Load() {
 		err := s.keepImagesLocked(1)
 		s.log.Warn("the older image of the database is removed", "dir", s.dir, "reason", "the disk is full", "error", err)
-		if n, err = free(); err != nil || n >= wanted {
-			return n, err
-		}
+		free, _ = s.freeSpace() // 0 after an error
 	}
-	missing, err := s.removeEarly(now, "the disk is full", int64(wanted-n))
-	s.warn("the disk is full, and old history was not removed: the store tries again", err)
-	if missing > 0 {
-		s.checkpointer.request() // a checkpoint makes more segments removable
+	if err != nil {
+		free = math.MaxInt64
 	}
-	return free()
-}
-
-// removeEarly removes the oldest segments without a remembered request id, at least bytes in all. It returns the
-// number of bytes that it could not remove, 0 or less when it has removed enough. The first removal logs the reason.
-func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing int64, err error) {
-	missing = bytes
+	missing, early := s.excess(now, free), false
 	list := s.removable(func(g eventlog.Segment) bool {
+		if g.Until < now.Unix() {
+			return true
+		}
 		if missing <= 0 || g.Hard >= now.Unix() {
 			return false
 		}
-		missing -= g.End - g.Base
+		missing, early = missing-(g.End-g.Base), true
 		return true
 	})
 	if missing > 0 && s.retention.imaged.Load() < s.checkpointer.mark.Load() {
 		s.retention.imageWanted.Store(true)
 	}
-	if len(list) == 0 {
-		return missing, nil
+	if missing > 0 && isFull {
+		s.checkpointer.request() // a checkpoint makes more segments removable
 	}
-	if !s.retention.removedEarly.Swap(true) {
+	if early && !s.retention.removedEarly.Swap(true) {
+		reason := map[bool]string{true: "the disk is full", false: "it is larger than max_history"}[isFull]
 		s.log.Warn("the oldest history is removed before its retention is over: raise max_history or free disk space", "dir", s.dir, "reason", reason,
 			"max_history", s.retention.maxBytes.Load())
 	}
-	return missing, s.remove(list)
+	return firstOf(s.remove(list), err)
 }
 
 // removable returns the segments that may be removed now, oldest first. The events of each are in all images, and before the mark
@@ -208,42 +194,25 @@ func (s *Store) rememberedFrom(now time.Time) (position int64) {
 	return position
 }
 
-// removeIf removes the records whose paths begin with prefix and for which expired returns true.
+// removeIf removes the records whose paths begin with prefix and for which expired returns true. Each batch is read and removed in one
+// transaction, so no record is removed that was written again meanwhile.
 func (s *Store) removeIf(prefix path, pause func(bytes int) error, expired func(p path, value []byte) (bool, error)) error {
 	var old []path
-	return batches(s.inView, prefix, func(bytes int) error { // a view for each batch: a long one would keep every version of the pages
-		err := s.removeAll(old, expired)
-		old = nil
-		return firstOf(err, pause(bytes))
-	}, func(p path, value []byte) error {
+	in := func(read func(view) error) error {
+		return s.commitTxn(func(txn *badger.Txn) error {
+			err := read(view{txn})
+			for _, p := range old {
+				err = firstOf(err, txn.Delete(p))
+			}
+			old = nil
+			return err
+		})
+	}
+	return batches(in, prefix, pause, func(p path, value []byte) error {
 		remove, err := expired(p, value)
 		if remove {
 			old = append(old, slices.Clone(p))
 		}
 		return err
-	})
-}
-
-// removeAll removes the records of paths, except records that are not expired: they were written again since
-// they were read.
-func (s *Store) removeAll(old []path, expired func(p path, value []byte) (bool, error)) error {
-	if len(old) == 0 {
-		return nil
-	}
-	return s.commitTxn(func(txn *badger.Txn) error {
-		for _, p := range old {
-			value, err := view{txn}.get(p)
-			if err != nil {
-				return err
-			}
-			remove, err := expired(p, value)
-			if err == nil && remove {
-				err = txn.Delete(p)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
 	})
 }

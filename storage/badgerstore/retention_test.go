@@ -27,7 +27,7 @@ func consumeN(t *testing.T, s *Store, key string, n int) {
 
 func mustTrim(t *testing.T, s *Store, now time.Time) {
 	t.Helper()
-	if err := s.trim(now); err != nil {
+	if err := s.removeHistory(now); err != nil {
 		t.Fatalf("trim: %v", err)
 	}
 }
@@ -181,9 +181,11 @@ func TestFullDiskRemovesHistory(t *testing.T) {
 	disk := int64(wanted) + s.historyBytes() - 10_000 // the history is 10,000 bytes too large
 	free := func() (uint64, error) { return uint64(disk - s.historyBytes()), nil }
 	makeSpace := func() {
-		if _, err := s.makeSpace(time.Now(), free); err != nil {
-			t.Errorf("makeSpace: %v", err)
+		s.space.Space = func(string) (uint64, uint64, error) {
+			n, err := free()
+			return n, 1 << 40, err
 		}
+		mustTrim(t, s, time.Now())
 	}
 	makeSpace()
 	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); err != nil {
@@ -201,8 +203,9 @@ func TestFullDiskRemovesHistory(t *testing.T) {
 	if used := counterOf(t, s, ofKey("key")).Requests[core.Month]; used != 1001 {
 		t.Errorf("got %d used, want 1001", used)
 	}
-	if _, err := s.makeSpace(time.Now(), func() (uint64, error) { return 0, errMedium }); !errors.Is(err, errMedium) {
-		t.Errorf("makeSpace: got error %v, want %v", err, errMedium)
+	s.space.Space = func(string) (uint64, uint64, error) { return 0, 0, errMedium }
+	if err := s.removeHistory(time.Now()); !errors.Is(err, errMedium) {
+		t.Errorf("removeHistory: got error %v, want %v", err, errMedium)
 	}
 }
 
@@ -258,7 +261,7 @@ func TestReadDuringRemoval(t *testing.T) {
 		})
 	}
 	for range rounds {
-		if err := firstOf(s.checkpoint(), s.trim(time.Now())); err != nil {
+		if err := firstOf(s.checkpoint(), s.removeHistory(time.Now())); err != nil {
 			t.Errorf("checkpoint and trim: %v", err)
 			break
 		}

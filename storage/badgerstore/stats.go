@@ -9,6 +9,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // Stats are the metrics of a store.
@@ -71,15 +72,14 @@ func (s *Store) Health(context.Context) error {
 	if s.healing.runs.Load() {
 		return unavailable(fmt.Sprintf("The store is rebuilding its database: %d %%", s.healing.done.Load()), errHealing)
 	}
-	if err := s.enterToChange(); err != nil {
+	if err := s.enterToChange(); errors.Is(err, eventlog.ErrTemporary) {
+		return unavailable("The store cannot write at the moment", err)
+	} else if err != nil {
 		return unavailable("The store has failed, and the log says why", err)
 	}
 	defer s.leave()
 	if err := s.requireSpace(); err != nil {
 		return unavailable("The disk of the store is full", err)
-	}
-	if err := s.events.Ready(); err != nil {
-		return unavailable("The store cannot write at the moment", fault(err))
 	}
 	return nil
 }

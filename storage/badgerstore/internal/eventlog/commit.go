@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"fmt"
 	"runtime"
 	"time"
 )
@@ -25,7 +24,7 @@ const (
 //     it sets to true, else later. So a block with waiters has one leader.
 //  2. The leader that has its turn runs commit. take puts an empty block in the place of the open one, under mu: after
 //     that nobody joins the block or adds a record to it.
-//  3. write changes the files and the backlog. No other goroutine does: leading stays true until finish.
+//  3. write changes the files. No other goroutine does: leading stays true until finish.
 //  4. finish reads, under mu, whether the open block has a leader. If so, leading stays true, and finish gives that leader
 //     its turn by mayWrite. Else leading becomes false, and the next waiter leads at once. A waiter joins either before finish, and is
 //     seen, or after it, and sees leading. So no block with waiters stays without a turn.
@@ -57,8 +56,7 @@ func (b *block) followLocked() {
 	}
 }
 
-// Wait waits until the record is in the file, and with durability power on disk. After
-// [ErrTemporary] the log keeps the record and writes it later.
+// Wait waits until the record is in the file, and with durability power on disk.
 func (t Ticket) Wait() error {
 	if !t.leads {
 		<-t.b.done
@@ -82,8 +80,8 @@ func (t Ticket) Wait() error {
 func (l *Log) commit() {
 	b := l.take()
 	if b.err == nil {
-		if b.err = l.write(b); b.err != nil || l.stopped.Load() {
-			l.setState(b.err)
+		if b.err = l.write(b); b.err != nil {
+			l.fail(b.err)
 		}
 	}
 	l.finish(b)
@@ -112,57 +110,30 @@ func (l *Log) take() *block {
 	return b
 }
 
-// write writes the backlog and then the block b.
+// write writes a block into the last segment. It uses pwrite: a copy into a shared mapping of the file takes the same CPU time
+// for a request behind a proxy with 32 connections, and 1 to 2 µs more with 128, because each request then writes its own block.
 func (l *Log) write(b *block) error {
-	data, h := b.bytes, b.hours.and(l.backlogHours)
-	start := b.start - int64(len(l.backlog))
 	if b.empty() {
-		data = nil
-	} else {
-		sealBlock(data, l.seed, b.start, l.durable.Load(), b.hours)
-	}
-	if len(l.backlog) > 0 {
-		l.backlog = append(l.backlog, data...)
-		data = l.backlog
-	}
-	if len(data) == 0 {
 		return nil
 	}
-	records := b.records + l.backlogCount
-	err := l.put(start, data, records, h)
-	if isTemporary(err) {
-		if len(l.backlog) == 0 {
-			l.backlog = append(l.backlog, data...)
-		}
-		l.backlogHours, l.backlogCount = h, records
-		return fmt.Errorf("%w: %w", ErrTemporary, err)
-	}
-	l.backlog, l.backlogHours, l.backlogCount = nil, hours{}, 0
-	return err
-}
-
-// put writes whole blocks that begin at a position into the last segment. It uses pwrite: a copy into a shared mapping of
-// the file takes the same CPU time for a request behind a proxy with 32 connections, and 1 to 2 µs more with 128, because
-// each request then writes its own block.
-func (l *Log) put(start int64, data []byte, records int, h hours) error {
+	sealBlock(b.bytes, l.seed, b.start, l.durable.Load(), b.hours)
 	g := l.current.Load()
 	if g == nil || g.end-g.base >= l.o.SegmentSize {
-		if err := l.rotate(start); err != nil {
-			return err
+		if err := l.rotate(b.start); err != nil {
+			return temporary(err)
 		}
 		g = l.current.Load()
 	}
 	began := time.Now()
-	if _, err := g.file.WriteAt(data, g.offset(start)); err != nil {
-		_ = g.file.Truncate(g.offset(start)) // after an error, the next attempt overwrites the torn write
-		g.room = start
-		return err
+	if _, err := g.file.WriteAt(b.bytes, g.offset(b.start)); err != nil {
+		_ = g.file.Truncate(g.offset(b.start)) // otherwise Open finds a torn write
+		return temporary(err)
 	}
-	end := start + int64(len(data))
-	l.segments.grown(g, end, h, data)
+	end := b.start + int64(len(b.bytes))
+	l.segments.grown(g, end, b.hours, b.bytes)
 	l.written.Store(end)
 	if l.o.OnWrite != nil {
-		l.o.OnWrite(records, time.Since(began))
+		l.o.OnWrite(b.records, time.Since(began))
 	}
 	if !l.power.Load() {
 		return nil
@@ -173,23 +144,17 @@ func (l *Log) put(start int64, data []byte, records int, h hours) error {
 	return l.syncLocked()
 }
 
-// setState stores the result of a write or sync, and calls OnState when the log begins to refuse
-// records or takes them again.
-func (l *Log) setState(err error) {
+// fail makes the log refuse all later records. The first error stays.
+func (l *Log) fail(err error) {
 	l.mu.Lock()
-	refused, failed := l.refusing != nil, l.failed != nil
-	l.refusing = nil
-	if isTemporary(err) {
-		l.refusing, l.tried = err, time.Now()
-	} else if err != nil && !failed {
+	isFirst := l.failed == nil
+	if isFirst {
 		l.failed = err
+		l.stopped.Store(true)
 	}
-	now := l.errLocked()
-	changed := refused != (l.refusing != nil) || failed != (l.failed != nil)
-	l.stopped.Store(now != nil)
 	l.mu.Unlock()
-	if changed && l.o.OnState != nil {
-		l.o.OnState(now)
+	if isFirst && l.o.OnFailure != nil {
+		l.o.OnFailure(err)
 	}
 }
 
@@ -199,7 +164,10 @@ func (l *Log) finish(b *block) {
 	b.finished = true
 	done, mayWrite := b.done, l.open.mayWrite
 	l.writing = nil
-	l.free, b.bytes = b.bytes, nil
+	if cap(b.bytes) <= maxFree {
+		l.free = b.bytes
+	}
+	b.bytes = nil
 	l.leading = mayWrite != nil
 	l.mu.Unlock()
 	// The woken goroutines need the lock at once. The next leader goes first, and writes while the others are woken.
@@ -211,14 +179,14 @@ func (l *Log) finish(b *block) {
 	}
 }
 
-// Ready returns nil while the log takes records, which costs one atomic load. Otherwise it tries
-// to write again, at most every retryEvery, and returns the error. Because Ready may write, call
-// it before taking the locks under which Append is called.
+// Ready returns nil while the log takes records, which costs one atomic load. Otherwise it returns the error of the log.
 func (l *Log) Ready() error {
 	if !l.stopped.Load() {
 		return nil
 	}
-	return l.Flush()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
 }
 
 // Flush waits until all records appended before the call are in the files.
@@ -226,11 +194,11 @@ func (l *Log) Flush() error {
 	l.mu.Lock()
 	var t Ticket
 	switch {
-	case l.failed != nil, l.refusing != nil && (l.leading || time.Since(l.tried) < retryEvery):
-		err := l.errLocked()
+	case l.failed != nil:
+		err := l.failed
 		l.mu.Unlock()
 		return err
-	case !l.open.empty() || l.refusing != nil:
+	case !l.open.empty():
 		t = l.joinLocked()
 	case l.writing == nil:
 		l.mu.Unlock()

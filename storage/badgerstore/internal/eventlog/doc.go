@@ -31,14 +31,14 @@
 //
 //	block     ┌─────┬────────┬──────┬──────┬──────┬────────┬────────┬───┬────────┐
 //	          │ CRC │ length │ back │ keep │ hard │ record │ record │ … │ marker │
-//	          │  4  │   4    │  4   │  3   │  3   │        │        │   │   1    │
+//	          │  4  │   4    │  4   │  4   │  4   │        │        │   │   1    │
 //	          └─────┴────────┴──────┴──────┴──────┴────────┴────────┴───┴────────┘
 //	record    ┌─────┬────────┬─────────┐
 //	          │ CRC │ length │ payload │
-//	          │  4  │   3    │  1…16 M │
+//	          │  4  │   4    │  1…1 G  │
 //	          └─────┴────────┴─────────┘
 //
-// The overhead is 19 bytes for each block and 7 for each record. All integers are little
+// The overhead is 21 bytes for each block and 8 for each record. All integers are little
 // endian. Each CRC-32C of a block, record or status starts from the position and from the random seed of
 // the log, so that a block or record at a wrong position is invalid. That of the header, which has the seed, starts from
 // the base alone. The CRC of a block covers only its header,
@@ -82,11 +82,9 @@
 //
 // # Full disk
 //
-// ENOSPC, EDQUOT, EFBIG, EMFILE and ENFILE are temporary. The log cuts the file back to the last
-// complete block, keeps the failed block in memory, and returns [ErrTemporary] to its waiters. It
-// writes the block later, unless the process ends before. Until then it refuses new records.
-// [Log.Ready] and [Log.Flush] try again, at most every 100 ms. Any other error, and every failed
-// sync, is final.
+// After any error of a write or sync, the log refuses all records, and the waiters of the block get the error. ENOSPC, EDQUOT,
+// EFBIG, EMFILE and ENFILE of a write are [ErrTemporary]: the owner opens the log again when it can be written. Open cuts off what a
+// failed write has left. A failed sync is final: a second sync may succeed without the bytes of the first.
 //
 // # Removal
 //

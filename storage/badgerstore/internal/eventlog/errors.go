@@ -12,12 +12,15 @@ var (
 	ErrDamaged = errors.New("the event log is damaged")
 	// ErrGone means that a position is before the first one of the log: see [Log.Remove] and [Cut].
 	ErrGone = errors.New("the record was removed")
-	// ErrTemporary means that the disk is full or descriptors have run out. From Wait, it means
-	// that the record may still be written later; from Append, that the record was not appended.
+	// ErrTemporary means that the disk is full or descriptors have run out. The record is not in the log. The owner opens the log
+	// again when it can be written.
 	ErrTemporary = errors.New("the event log cannot be written at the moment")
 	// ErrRecordSize means that a record is empty, or longer than [MaxRecord].
 	ErrRecordSize = errors.New("the record is empty or too long")
-	errClosed     = errors.New("the event log is closed")
+	// ErrSync means that a sync has failed. It is final whatever the cause: a second sync may succeed without the bytes of the first.
+	ErrSync = errors.New("the event log cannot be synced")
+	// ErrClosed means that the log was closed.
+	ErrClosed = errors.New("the event log is closed")
 )
 
 // DamageError names the damaged file, the byte and the fault.
@@ -46,22 +49,15 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("a later version of Limitkeeper wrote %s, with format %d of the event log; this version reads format %d: run the later version", e.File, e.Format, format)
 }
 
-// syncError is a failed sync. It is final whatever the cause: a second sync may
-// succeed without the bytes of the first.
-type syncError struct{ error }
-
-func (e syncError) Unwrap() error { return e.error }
-
-// isTemporary reports whether a write that failed with err may succeed later.
-func isTemporary(err error) bool {
-	if err == nil {
-		return false
+// temporary returns the error of a write, as [ErrTemporary] if the log can be opened again and written later.
+func temporary(err error) error {
+	if errors.Is(err, ErrSync) {
+		return err
 	}
-	var failedSync syncError
-	if errors.As(err, &failedSync) {
-		return false
+	if isDescriptors(err) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
+		return fmt.Errorf("%w: %w", ErrTemporary, err)
 	}
-	return isDescriptors(err) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+	return err
 }
 
 // isDescriptors reports whether err means that descriptors have run out.
@@ -74,7 +70,7 @@ func synced(err error) error {
 	if err == nil {
 		return nil
 	}
-	return syncError{err}
+	return fmt.Errorf("%w: %w", ErrSync, err)
 }
 
 // nonEOF returns an error that is not the end of a file.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -14,12 +15,12 @@ const (
 	slotSize     = 32   // of a copy of the status
 	slotStride   = 1024 // the two copies are in sectors of their own: at 1024 and 2048
 	dataOffset   = 4096 // of the first block: in a page of its own
-	blockHeader  = 18
+	blockHeader  = 20
 	blockMarker  = 1
-	recordHeader = 7
+	recordHeader = 8
 
 	// MaxRecord is the largest length of a record.
-	MaxRecord = 1<<24 - 1
+	MaxRecord = 1 << 30
 )
 
 const (
@@ -73,8 +74,8 @@ func (h *header) encode() []byte {
 	le.PutUint64(b[16:], uint64(h.prevBase))
 	le.PutUint32(b[24:], h.prevCRC)
 	le.PutUint32(b[28:], h.seed)
-	putUint24(b[32:], h.prevHours.until)
-	putUint24(b[36:], h.prevHours.hard)
+	le.PutUint32(b[32:], h.prevHours.until)
+	le.PutUint32(b[36:], h.prevHours.hard)
 	le.PutUint32(b[40:], checksum(b[:40], 0, h.base))
 	return b
 }
@@ -84,7 +85,7 @@ func decodeHeader(b []byte) (h header, number int, ok bool) {
 	h.base = int64(le.Uint64(b[8:]))
 	h.prevBase = int64(le.Uint64(b[16:]))
 	h.prevCRC, h.seed = le.Uint32(b[24:]), le.Uint32(b[28:])
-	h.prevHours = hours{uint24(b[32:]), uint24(b[36:])}
+	h.prevHours = hours{le.Uint32(b[32:]), le.Uint32(b[36:])}
 	return h, int(b[len(magic)]), string(b[:len(magic)]) == magic && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
 }
 
@@ -119,8 +120,8 @@ func sealBlock(b []byte, seed uint32, position, durable int64, h hours) {
 	b[len(b)-blockMarker] = marker
 	le.PutUint32(b[4:], uint32(len(b)-blockHeader-blockMarker))
 	le.PutUint32(b[8:], uint32(min(position-durable, unknown)))
-	putUint24(b[12:], h.until)
-	putUint24(b[15:], h.hard)
+	le.PutUint32(b[12:], h.until)
+	le.PutUint32(b[16:], h.hard)
 	le.PutUint32(b, checksum(b[4:blockHeader], ^seed, position))
 }
 
@@ -134,7 +135,7 @@ type blockInfo struct {
 // decodeBlock decodes the header of a block at a position.
 func decodeBlock(b []byte, seed uint32, position int64) (i blockInfo, ok bool) {
 	length, back := le.Uint32(b[4:]), le.Uint32(b[8:])
-	i = blockInfo{end: position + blockHeader + int64(length) + blockMarker, hours: hours{uint24(b[12:]), uint24(b[15:])}}
+	i = blockInfo{end: position + blockHeader + int64(length) + blockMarker, hours: hours{le.Uint32(b[12:]), le.Uint32(b[16:])}}
 	if back != unknown {
 		i.synced = position - int64(back)
 	}
@@ -143,23 +144,17 @@ func decodeBlock(b []byte, seed uint32, position int64) (i blockInfo, ok bool) {
 
 // sealRecord completes a record at a position: b has room for the header, then the payload.
 func sealRecord(b []byte, seed uint32, position int64) {
-	putUint24(b[4:], uint32(len(b)-recordHeader))
+	le.PutUint32(b[4:], uint32(len(b)-recordHeader))
 	le.PutUint32(b, checksum(b[4:], seed, position))
 }
 
 // recordSize returns the length of the record that b begins with, header included.
-func recordSize(b []byte) int { return recordHeader + int(uint24(b[4:])) }
+func recordSize(b []byte) int { return recordHeader + int(le.Uint32(b[4:])) }
 
 // validRecord reports whether b is a record that was written at a position.
 func validRecord(b []byte, seed uint32, position int64) bool {
 	return len(b) > recordHeader && le.Uint32(b) == checksum(b[4:], seed, position)
 }
-
-const maxUint24 = 1<<24 - 1
-
-func putUint24(b []byte, n uint32) { b[0], b[1], b[2] = byte(n), byte(n>>8), byte(n>>16) }
-
-func uint24(b []byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
 
 // Keep is the retention of a record, in Unix seconds. The log stores both times; its owner uses
 // them to choose the segments to remove.
@@ -172,7 +167,7 @@ type Keep struct {
 type hours struct{ until, hard uint32 }
 
 func hoursOf(k Keep) hours {
-	in := func(seconds int64) uint32 { return uint32(min(max(0, seconds+3599)/3600, maxUint24)) }
+	in := func(seconds int64) uint32 { return uint32(min(max(0, seconds+3599)/3600, math.MaxUint32)) }
 	return hours{in(k.Until), in(k.Hard)}
 }
 

@@ -40,8 +40,8 @@ func (s *segmentList) snapshot() []segment {
 	return list
 }
 
-// at returns the segment that contains a position.
-func (s *segmentList) at(position int64) (g *segment, err error) {
+// at returns the segment that contains a position, and its end.
+func (s *segmentList) at(position int64) (g *segment, end int64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i, found := slices.BinarySearchFunc(s.all, position, func(g *segment, p int64) int { return cmp.Compare(g.base, p) })
@@ -50,13 +50,13 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 	}
 	switch {
 	case len(s.all) == 0:
-		return nil, &DamageError{segmentName(firstPosition), 0, "the log has no file"}
+		return nil, 0, &DamageError{segmentName(firstPosition), 0, "the log has no file"}
 	case i < 0, position < s.all[i].first:
-		return nil, ErrGone
+		return nil, 0, ErrGone
 	case position >= s.all[i].end:
-		return nil, s.all[i].damage(position, "the log ends before the record")
+		return nil, 0, s.all[i].damage(position, "the log ends before the record")
 	}
-	return s.all[i], nil
+	return s.all[i], s.all[i].end, nil
 }
 
 // From returns the first position of the log, 0 without a segment. The records before it were removed.
@@ -126,26 +126,26 @@ const probe = 256
 // buf is large enough. It returns [ErrGone] when the record was removed, and [ErrDamaged] when
 // the record is invalid.
 func (l *Log) Read(position int64, buf []byte) ([]byte, error) {
-	g, err := l.segments.at(position)
+	g, end, err := l.segments.at(position)
 	if err != nil {
 		return nil, err
 	}
-	b, err := g.read(position, buf)
+	b, err := g.read(position, end, buf)
 	if errors.Is(err, os.ErrClosed) {
 		return nil, ErrGone
 	}
 	return b, err
 }
 
-// read reads the record at a position.
-func (g *segment) read(position int64, buf []byte) ([]byte, error) {
+// read reads the record at a position. The segment ends at end.
+func (g *segment) read(position, end int64, buf []byte) ([]byte, error) {
 	b := slices.Grow(buf[:0], probe)[:probe]
 	n, err := g.file.ReadAt(b, g.offset(position))
 	if n < recordHeader {
 		return nil, cmp.Or[error](nonEOF(err), g.damage(position, "the record is cut off"))
 	}
 	want := recordSize(b)
-	if want > n {
+	if want > n && position+int64(want) < end {
 		b = slices.Grow(b[:0], want)[:want]
 		n, err = g.file.ReadAt(b, g.offset(position))
 	}

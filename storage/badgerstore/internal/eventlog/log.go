@@ -15,8 +15,8 @@ const (
 // maxUnawaited is the largest size in bytes of the open block while it takes records without a waiter.
 const maxUnawaited = 1 << 20
 
-// retryEvery is the least time between two attempts to write after a temporary error.
-const retryEvery = 100 * time.Millisecond
+// maxFree is the largest buffer in bytes that is kept for the next block.
+const maxFree = 2 * maxUnawaited
 
 // Options are the settings of a log.
 type Options struct {
@@ -34,9 +34,8 @@ type Options struct {
 	Known int64
 	// OnTorn is called by Open when it cuts off a torn write.
 	OnTorn func(Torn)
-	// OnState is called with an error when the log begins to refuse records, and with nil when
-	// it takes them again. It must not call the log.
-	OnState func(error)
+	// OnFailure is called with the error after which the log refuses all records. It must not call the log.
+	OnFailure func(error)
 	// OnWrite is called after each write of blocks, with the number of their records and the duration of the write. May
 	// be nil. It must not call the log, and delays the callers that wait for the block.
 	OnWrite func(records int, took time.Duration)
@@ -57,22 +56,16 @@ type Log struct {
 	seed  uint32
 	power atomic.Bool
 
-	mu       sync.Mutex // guards the fields up to tried
-	open     *block     // takes records
-	writing  *block     // nil when no block is being written
-	leading  bool       // a leader writes, or is about to write
-	yields   int        // above 0: the number of leaders that yield; else minus the number of blocks since the last yield, see [probeEvery]
-	free     []byte     // a buffer for reuse
-	failed   error      // the final error
-	refusing error      // the temporary error, until the backlog is written
-	tried    time.Time  // time of the last failed write
+	mu      sync.Mutex // guards the fields up to failed
+	open    *block     // takes records
+	writing *block     // nil when no block is being written
+	leading bool       // a leader writes, or is about to write
+	yields  int        // above 0: the number of leaders that yield; else minus the number of blocks since the last yield, see [probeEvery]
+	free    []byte     // a buffer for reuse
+	failed  error      // the first error of a write or sync, after which the log refuses all records
 
-	stopped atomic.Bool  // failed or refusing is set
+	stopped atomic.Bool  // failed is set
 	written atomic.Int64 // all records before this position are in the files
-
-	backlog      []byte // blocks that could not be written yet, of the leader
-	backlogHours hours
-	backlogCount int // of records
 
 	syncing sync.Mutex              // held to sync, to rotate and to write a status
 	syncErr error                   // final; guarded by syncing
@@ -113,7 +106,7 @@ type Ticket struct {
 
 // Append adds a record without a waiter. encode appends the payload of the record at a position
 // to b and returns the result; it must not call the log. Positions have the order of the calls.
-// An error is [ErrTemporary] or final; the record is then never written.
+// After an error the record is never written.
 func (l *Log) Append(encode func(b []byte, position int64) []byte, keep Keep) (position int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +125,8 @@ func (l *Log) AppendAwaited(encode func(b []byte, position int64) []byte, keep K
 }
 
 func (l *Log) appendLocked(encode func([]byte, int64) []byte, keep Keep) (int64, error) {
-	if err := l.errLocked(); err != nil {
-		return 0, err
+	if l.failed != nil {
+		return 0, l.failed
 	}
 	b := l.open
 	at := len(b.bytes)
@@ -148,18 +141,11 @@ func (l *Log) appendLocked(encode func([]byte, int64) []byte, keep Keep) (int64,
 	return position, nil
 }
 
-func (l *Log) errLocked() error {
-	if l.failed != nil {
-		return l.failed
-	}
-	return l.refusing
-}
-
 // TakesUnawaited reports whether the open block takes another record without a waiter.
 func (l *Log) TakesUnawaited() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.open.bytes) < maxUnawaited && l.errLocked() == nil
+	return len(l.open.bytes) < maxUnawaited && l.failed == nil
 }
 
 // End returns a position after all records. The next record gets it, or a later one when a new block begins first.
@@ -182,6 +168,9 @@ func (l *Log) Safe(position int64) bool {
 	}
 	return position < l.written.Load()
 }
+
+// Power reports whether each block is synced before its waiters return.
+func (l *Log) Power() bool { return l.power.Load() }
 
 // SetPower changes whether each block is synced before its waiters return. The caller
 // calls Flush and Sync after it.

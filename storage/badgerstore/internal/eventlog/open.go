@@ -62,16 +62,19 @@ func load(o Options, flags int) (list []*segment, damage []*DamageError, err err
 		removed, list = list[:kept], list[kept:]
 		list[0].first = max(list[0].base, oldest)
 		damage = append(damage, chain(list)...)
+		if kept > 0 && flags == os.O_RDWR && len(damage) == 0 { // a kill may have left a status that is not on disk
+			err = synced(list[len(list)-1].file.Sync())
+		}
 	} else if o.Known > firstPosition {
 		damage = append(damage, &DamageError{segmentName(firstPosition), 0, "the log has no file, but was known to have files"})
 	}
 	for _, g := range removed {
 		_ = g.file.Close()
-		if flags == os.O_RDWR && len(damage) == 0 {
+		if flags == os.O_RDWR && len(damage) == 0 && err == nil {
 			_ = o.FS.Remove(g.path) // after an error, the next Open tries again
 		}
 	}
-	return list, damage, nil
+	return list, damage, err
 }
 
 // seedOf returns the seed of most segments.

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"testing"
 )
@@ -74,6 +75,38 @@ func TestRemoveInterrupted(t *testing.T) {
 	o.FS = fs
 	if _, err := Open(o); !errors.Is(err, ErrDamaged) {
 		t.Errorf("without the oldest: got error %v, want %v", err, ErrDamaged)
+	}
+}
+
+// TestRemoveKilledThenPowerCut: the process is killed at any moment of Remove, and the power fails at any moment of the next Open. A
+// failure means that Open removes files for a status that is not on disk yet.
+func TestRemoveKilledThenPowerCut(t *testing.T) {
+	fs, o, l, _ := segmentsLog(t)
+	if err := errors.Join(l.Sync(), fs.SyncDir("")); err != nil {
+		t.Fatal(err)
+	}
+	var killed, cut []*memFS
+	fs.at = func(int) { killed = append(killed, fs.clone()) }
+	if err := l.Remove(l.Segments()[3].Base); err != nil {
+		t.Fatal(err)
+	}
+	for _, fs := range killed {
+		random := rand.New(rand.NewPCG(1, 0))
+		fs.at = func(int) {
+			for range 20 {
+				cut = append(cut, fs.powerCut(random))
+			}
+		}
+		o.FS = fs
+		mustOpen(t, o).Abandon()
+	}
+	for i, fs := range cut {
+		o.FS = fs
+		l, err := Open(o)
+		if err != nil {
+			t.Fatalf("power cut %d: %v", i, err)
+		}
+		l.Abandon()
 	}
 }
 

@@ -37,14 +37,7 @@ func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) 
 // Close writes and syncs all records and closes the files. No other method may run during or after
 // Close. After an error the unwritten records are lost.
 func (l *Log) Close() error {
-	err := l.Flush()
-	if errors.Is(err, ErrTemporary) { // tries once more, also within retryEvery
-		l.mu.Lock()
-		t := l.joinLocked()
-		l.mu.Unlock()
-		err = t.Wait()
-	}
-	err = errors.Join(err, l.Sync())
+	err := errors.Join(l.Flush(), l.Sync())
 	l.Abandon()
 	return err
 }
@@ -53,13 +46,13 @@ func (l *Log) Close() error {
 func (l *Log) Abandon() {
 	l.mu.Lock()
 	if l.failed == nil {
-		l.failed = errClosed
+		l.failed = ErrClosed
 	}
 	l.stopped.Store(true)
 	l.mu.Unlock()
 	l.syncing.Lock()
 	if l.syncErr == nil {
-		l.syncErr = errClosed
+		l.syncErr = ErrClosed
 	}
 	l.syncing.Unlock()
 	for _, g := range l.segments.snapshot() {

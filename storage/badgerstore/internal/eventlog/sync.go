@@ -12,7 +12,7 @@ func (l *Log) Sync() error {
 	}
 	l.syncing.Unlock()
 	if err != nil {
-		l.setState(err)
+		l.fail(err)
 	}
 	return err
 }

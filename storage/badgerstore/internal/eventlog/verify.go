@@ -67,24 +67,6 @@ func Verify(o Options, fn func(position int64, payload []byte) error) (r Report,
 	return r, nil
 }
 
-// Inspect returns the damage that [Open] would return, from the headers and the last segment, and the first position of the log,
-// 0 without a segment. It changes no file. Of the options it uses FS, Dir and Known.
-func Inspect(o Options) (from int64, err error) {
-	o.FS = cmp.Or(o.FS, OS)
-	list, damage, err := load(o, os.O_RDONLY)
-	defer closeAll(list)
-	switch {
-	case err != nil:
-		return 0, err
-	case len(damage) > 0:
-		return 0, damage[0]
-	case len(list) == 0:
-		return 0, nil
-	}
-	_, _, err = list[len(list)-1].tail(o, nil)
-	return list[0].first, err
-}
-
 // verify verifies a segment by its blocks and by the header of the next one, up to the first invalid block.
 func (g *segment) verify(next *segment, fn func(int64, []byte) error) (x extent, err error) {
 	x, err = g.walk(g.first, g.end, fn)

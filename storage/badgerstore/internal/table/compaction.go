@@ -33,6 +33,9 @@ func (db *DB) lost() error {
 
 // update counts the tables that compactions have created since the last update, and updates the inventory. The caller holds mu.
 func (db *DB) update() error {
+	if db.doubted {
+		return nil
+	}
 	before, _ := db.log().built()
 	manifest, err := readManifest(db.o.Dir)
 	if err != nil {

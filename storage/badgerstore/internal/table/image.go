@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -185,49 +184,25 @@ func readImage(path string, fn func(key, value []byte) error) error {
 	}
 }
 
-// createBuffer is the number of bytes that Create hands to Badger at once.
-const createBuffer = 1 << 20
+// fillBuffer is the number of bytes that fill hands to Badger at once.
+const fillBuffer = 1 << 20
 
-// Create creates a closed database with records in an empty directory.
-func Create(dir string, state State, records Records) error {
-	o := Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
-	if err := create(o.badger(), records); err != nil {
-		return err
-	}
-	manifest, err := readManifest(dir)
-	if err != nil {
-		return err
-	}
-	inv := inventory{State: state, Closed: true}
-	return inv.describe(manifest, dir)
-}
-
-func create(o badger.Options, records Records) (err error) {
-	db, err := openBadger(o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+// fill writes records to an empty database.
+func (db *DB) fill(records Records) error {
 	w := db.NewStreamWriter()
 	defer w.Cancel()
-	buf := z.NewBuffer(createBuffer, "image")
+	buf := z.NewBuffer(fillBuffer, "image")
 	defer func() { _ = buf.Release() }()
 	if err := w.Prepare(); err != nil {
 		return err
 	}
-	err = records(func(key, value []byte) error {
+	err := records(func(key, value []byte) error {
 		badger.KVToBuffer(&pb.KV{Key: key, Value: value, Version: 1, StreamId: 1}, buf)
-		if buf.LenNoPadding() < createBuffer {
+		if buf.LenNoPadding() < fillBuffer {
 			return nil
 		}
 		defer buf.Reset()
 		return w.Write(buf)
 	})
-	if err == nil {
-		err = w.Write(buf)
-	}
-	if err == nil {
-		err = w.Flush()
-	}
-	return err
+	return cmp.Or(err, w.Write(buf), w.Flush())
 }

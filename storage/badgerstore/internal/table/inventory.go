@@ -25,13 +25,11 @@ const inventoryMagic = "limitkeeper inventory 2"
 // inventory describes the files that the database must have on disk.
 type inventory struct {
 	State
-	Boot     uint64       `json:"boot"`             // of the machine that has opened the database
-	Closed   bool         `json:"closed,omitempty"` // see [DB.Finish]
-	Length   int64        `json:"length"`           // bytes of the manifest, to which Badger appends
-	Checksum uint32       `json:"checksum"`         // CRC-32C of the first Length bytes of the manifest
-	Memtable int64        `json:"memtable"`         // its size in bytes: Badger ends the process when it reads the log of a larger one
-	Damaged  *DamageError `json:"damaged,omitempty"`
-	Verified int64        `json:"verified,omitempty"` // see [DB.SetVerified]
+	Boot     uint64 `json:"boot"`             // of the machine that has opened the database
+	Closed   bool   `json:"closed,omitempty"` // see [DB.Finish]
+	Length   int64  `json:"length"`           // bytes of the manifest, to which Badger appends
+	Checksum uint32 `json:"checksum"`         // CRC-32C of the first Length bytes of the manifest
+	Memtable int64  `json:"memtable"`         // its size in bytes: Badger ends the process when it reads the log of a larger one
 
 	current bool // the manifest has not changed since the inventory was written; set by matches
 }
@@ -41,15 +39,12 @@ type State struct {
 	Position int64 `json:"position"` // in the event log: the database has all records before it
 	Log      int64 `json:"log"`      // position up to which the event log is on disk
 	Time     int64 `json:"time"`     // of the clock of the store, Unix seconds; 0 when unknown
+	Verified int64 `json:"verified"` // when the owner verified all files last, Unix seconds; 0 for never
 }
 
-// readInventory reads the inventory of a directory. It returns an empty one when there is none: the database is new, the
-// inventory is lost, or another program has written the database.
+// readInventory reads the inventory of a directory. A missing one is damage.
 func readInventory(dir string) (inv inventory, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, InventoryName))
-	if errors.Is(err, os.ErrNotExist) {
-		return inv, nil
-	}
+	b, err := readFile(dir, InventoryName)
 	head, body, _ := bytes.Cut(b, []byte("\n"))
 	if err == nil && (string(head) != inventoryHead(body) || json.Unmarshal(body, &inv) != nil) {
 		return inventory{}, damage(InventoryName, "its checksum is wrong")
@@ -57,14 +52,21 @@ func readInventory(dir string) (inv inventory, err error) {
 	return inv, err
 }
 
-// isThere reports whether the directory has an inventory.
-func (inv *inventory) isThere() bool { return inv.Length > 0 }
-
 // ReadState returns the state of the last [DB.StoreState] of a database that is not open, and whether the database was
-// closed. It returns the zero State without an inventory.
+// closed.
 func ReadState(dir string) (s State, closed bool, err error) {
 	inv, err := readInventory(dir)
-	return inv.State, inv.Closed && inv.Damaged == nil, err
+	return inv.State, inv.Closed, err
+}
+
+// Boot returns a number that identifies the current boot of the machine, 0 when unknown. Linux chooses a random number at
+// each boot.
+func Boot() uint64 {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0
+	}
+	return uint64(crc32.ChecksumIEEE(id))<<32 | uint64(crc32.Checksum(id, castagnoli))
 }
 
 func inventoryHead(body []byte) string {
@@ -75,10 +77,13 @@ func inventoryHead(body []byte) string {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // readManifest returns the bytes of the manifest. A missing one is damage.
-func readManifest(dir string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(dir, badger.ManifestFilename))
+func readManifest(dir string) ([]byte, error) { return readFile(dir, badger.ManifestFilename) }
+
+// readFile reads a file that each database has. A missing one is damage.
+func readFile(dir, name string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, damage(badger.ManifestFilename, "the file is missing")
+		return nil, damage(name, "the file is missing")
 	}
 	return b, err
 }

@@ -21,21 +21,15 @@ import (
 // pruneLogs removes the write-ahead logs that Badger must not read, and empty files: Badger refuses to open a directory with an
 // empty log. A kill leaves one when it comes between creating a log and setting its size.
 func (o *Options) pruneLogs(inv *inventory) error {
-	release, err := Claim(o.Dir)
-	if err != nil {
-		return err
-	}
-	defer release()
 	logs, _ := filepath.Glob(filepath.Join(o.Dir, "*"+LogSuffix)) // errors are about the pattern only
 	values, _ := filepath.Glob(filepath.Join(o.Dir, "*"+ValueLogSuffix))
 	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
-	isOurs := inv.isThere() || o.Witness != "" // otherwise the database may be that of another program
 	for i, path := range append(logs, values...) {
 		info, err := os.Stat(path)
 		if err != nil {
 			return err
 		}
-		unread := i < len(logs) && (i > 0 || !inv.current || inv.Memtable != o.badger().MemTableSize) && isOurs
+		unread := i < len(logs) && (i > 0 || !inv.current || inv.Memtable != o.badger().MemTableSize)
 		if unread || info.Size() == 0 {
 			if err := os.Remove(path); err != nil {
 				return err

@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,14 +32,10 @@ type Options struct {
 	Dir    string
 	Logger *slog.Logger
 
-	// Witness is the name of a file that exists only beside a used database, "" if there is no such file. With a
-	// witness, a missing database is damage. Without a witness, Open creates a new database.
-	Witness string
-
 	Memtable int64 // the size of a memtable in bytes, DefaultMemtable by default; its file has twice that size
 
-	// Boot identifies the boot of the machine; 0 when it is unknown. With a witness, a database that another boot has opened
-	// and not finished is damaged.
+	// Boot identifies the boot of the machine; 0 when it is unknown. A database that another boot has opened and not finished
+	// is damaged.
 	Boot uint64
 }
 
@@ -46,36 +44,50 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	found State // the state in the inventory when the database was opened
-
 	mu       sync.Mutex // guards the fields below
 	kept     inventory  // the inventory on disk
 	finished bool       // Finish was called
+	doubted  bool       // Doubt was called
 	created  int        // tables that compactions have created, see lost
 	read     int        // bytes of the manifest whose tables are counted
 }
 
-// Open verifies the files of a database, and then opens it. In an empty directory it creates a new database. An error
-// is [ErrInUse], a [DamageError] or an error of the file system. Its text is one line.
+// Open verifies the files of a database, and then opens it. The caller has claimed the directory. An error is a [DamageError]
+// or an error of the file system. Its text is one line.
 func Open(o Options) (*DB, error) {
 	inv, err := o.inspect(o.logProgress())
+	if err == nil {
+		err = o.pruneLogs(&inv)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if Claims {
-		if err := o.pruneLogs(&inv); err != nil {
-			return nil, err
-		}
-	}
-	db := &DB{o: o.badger(), found: inv.State, kept: inv, read: manifestMagic}
+	return o.open(inv, nil)
+}
+
+// Create creates a database with a state and records in an empty directory. After a kill during Create, the database is damaged.
+func Create(o Options, state State, records Records) (*DB, error) {
+	return o.open(inventory{State: state}, records)
+}
+
+// open opens Badger, fills it with records unless they are nil, and writes the inventory.
+func (o *Options) open(inv inventory, records Records) (*DB, error) {
+	db := &DB{o: o.badger(), kept: inv, read: manifestMagic}
 	db.kept.Boot, db.kept.Memtable, db.kept.Closed = o.Boot, db.o.MemTableSize, false
 	if manifest, err := readManifest(o.Dir); err == nil {
 		db.read = len(manifest)
 	}
+	var err error
 	if db.DB, err = openBadger(db.o); err != nil {
 		return nil, err
 	}
-	if err := db.update(); err != nil {
+	if records != nil {
+		err = db.fill(records)
+	}
+	if err == nil {
+		err = db.update()
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.DB.Close())
 	}
 	return db, nil
@@ -103,6 +115,7 @@ func (o *Options) badger() badger.Options {
 		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
 		WithChecksumVerificationMode(options.OnBlockRead).
+		WithBypassLockGuard(true). // the owner has called Claim
 		// The owner serializes transactions with the locks of accounts and of commits.
 		WithDetectConflicts(false).
 		// Values are smaller than the threshold, 1 MiB. So the value log stays empty and needs no garbage
@@ -128,8 +141,6 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 	switch {
 	case err == nil:
 		return db, nil
-	case strings.Contains(err.Error(), "directory lock"):
-		return nil, ErrInUse
 	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, for example from a start by root
 		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
 	case errors.As(err, &errno) && errno != syscall.EIO && errno != syscall.ENOENT:
@@ -138,8 +149,12 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 	return nil, damage("*"+Suffix, "badger: %v", err)
 }
 
-// Found returns the state of the last [DB.StoreState] before the database was opened.
-func (db *DB) Found() State { return db.found }
+// State returns the state of the last [DB.StoreState], also before the database was opened.
+func (db *DB) State() State {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.kept.State
+}
 
 // StoreState stores a state in the inventory.
 func (db *DB) StoreState(state State) error {
@@ -168,17 +183,12 @@ func (db *DB) Watch() error {
 	return db.lost()
 }
 
-// Doubt stores in the inventory that the database is damaged: the next [Open] refuses it.
-func (db *DB) Doubt(err error) {
+// Doubt deletes the inventory, and writes no other one: the next [Open] takes the database for damaged.
+func (db *DB) Doubt() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.kept.Damaged != nil {
-		return
-	}
-	if !errors.As(err, &db.kept.Damaged) {
-		db.kept.Damaged = &DamageError{"*" + Suffix, firstLine(err.Error())}
-	}
-	_ = db.kept.write(db.o.Dir)
+	db.doubted = true
+	_ = os.Remove(filepath.Join(db.o.Dir, InventoryName))
 }
 
 // Close closes the database and writes the inventory: see [DB.Finish].
@@ -186,7 +196,7 @@ func (db *DB) Close() error {
 	err := db.DB.Close()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if err != nil || db.kept.Damaged != nil || db.kept.Closed {
+	if err != nil || db.doubted || db.kept.Closed {
 		return err
 	}
 	if err := db.lost(); err != nil {
@@ -194,19 +204,4 @@ func (db *DB) Close() error {
 	}
 	db.kept.Closed = db.finished
 	return db.update()
-}
-
-// SetVerified stores in the inventory when the owner verified all files last, in Unix seconds.
-func (db *DB) SetVerified(at int64) error {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.kept.Verified = at // also after an error: the next inventory has the time
-	return db.kept.write(db.o.Dir)
-}
-
-// Verified returns the time of [DB.SetVerified], 0 without one.
-func (db *DB) Verified() int64 {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	return db.kept.Verified
 }

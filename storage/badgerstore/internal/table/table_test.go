@@ -14,7 +14,11 @@ import (
 
 func mustOpen(t testing.TB, dir string) *DB {
 	t.Helper()
-	db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot})
+	o := Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot}
+	db, err := Open(o)
+	if errors.Is(err, ErrDamaged) && len(tableFiles(t, dir)) == 0 {
+		db, err = Create(o, State{}, nil)
+	}
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -125,20 +129,20 @@ func TestDoubt(t *testing.T) {
 	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	db.Doubt(&DamageError{"a file", "a fault"})
-	if err := errors.Join(os.CopyFS(doubted, os.DirFS(dir)), db.Close()); err != nil {
+	db.Doubt()
+	if err := errors.Join(db.StoreState(State{}), os.CopyFS(doubted, os.DirFS(dir)), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	open := func(dir string, boot uint64) error {
-		db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot, Witness: "a file"})
+		db, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Boot: boot})
 		if err == nil {
 			db.Finish(State{})
 			err = db.Close()
 		}
 		return err
 	}
-	wantDamage(t, "Open of a doubted database", open(doubted, boot), "a file")
-	wantDamage(t, "Open of a closed one", open(dir, boot), "a file")
+	wantDamage(t, "Open of a doubted database", open(doubted, boot), InventoryName)
+	wantDamage(t, "Open of a closed one", open(dir, boot), InventoryName)
 	wantDamage(t, "Open after another boot", open(killed, boot+1), InventoryName)
 	if err := open(killed, boot); err != nil {
 		t.Fatal(err)

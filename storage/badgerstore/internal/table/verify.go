@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/badger/v4/options"
 	"github.com/dgraph-io/badger/v4/pb"
@@ -144,9 +143,7 @@ func Verify(o Options, fn func(p Progress, err error) error) error {
 	return err
 }
 
-// Inspect is Verify that ends with the first damage, and returns it. It logs the progress every 10 s.
-func Inspect(o Options) error { return Verify(o, o.logProgress()) }
-
+// logProgress returns a function for inspect that returns the first damage, and logs the progress every 10 s.
 func (o *Options) logProgress() func(Progress, error) error {
 	last := time.Now()
 	return func(p Progress, err error) error {
@@ -158,8 +155,7 @@ func (o *Options) logProgress() func(Progress, error) error {
 	}
 }
 
-// inspect compares the manifest with the inventory, and verifies all tables. It returns the inventory, an empty one without
-// an inventory.
+// inspect compares the manifest with the inventory, and verifies all tables. It returns the inventory.
 func (o *Options) inspect(fn func(p Progress, err error) error) (inv inventory, err error) {
 	defer func() {
 		if errors.Is(err, ErrDamaged) {
@@ -171,36 +167,15 @@ func (o *Options) inspect(fn func(p Progress, err error) error) (inv inventory, 
 	}
 	manifest, err := readManifest(o.Dir)
 	switch {
-	case errors.Is(err, ErrDamaged):
-		return inv, o.withoutManifest()
 	case err != nil:
 		return inv, err
-	case !inv.isThere() && o.Witness != "": // otherwise it is the database of another program, or a first start was interrupted
-		return inv, damage(InventoryName, "the file is missing, but %s exists", o.Witness)
-	case inv.Damaged != nil:
-		return inv, inv.Damaged
-	case !inv.Closed && o.Witness != "" && (o.Boot == 0 || inv.Boot != o.Boot):
+	case !inv.Closed && (o.Boot == 0 || inv.Boot != o.Boot):
 		return inv, damage(InventoryName, "the machine was restarted before the database was closed")
 	}
 	if err := inv.matches(manifest); err != nil {
 		return inv, err
 	}
 	return inv, verifyTables(o.Dir, fn)
-}
-
-// withoutManifest returns an error if the directory had a database: without a manifest, Badger would delete the tables
-// and create an empty database. Badger creates the manifest before any other file of these kinds.
-func (o *Options) withoutManifest() error {
-	why := o.Witness
-	for _, pattern := range []string{InventoryName, "*" + Suffix, "*" + LogSuffix, "*" + ValueLogSuffix} {
-		if names, _ := filepath.Glob(filepath.Join(o.Dir, pattern)); len(names) > 0 {
-			why = filepath.Base(names[0])
-		}
-	}
-	if why == "" {
-		return nil
-	}
-	return damage(badger.ManifestFilename, "the file is missing, but %s exists", why)
 }
 
 // Verify reads the tables again, one by one. After each table it calls pause with the size of the table in bytes, and
