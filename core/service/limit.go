@@ -99,7 +99,7 @@ func (b *Transaction) checkMeters(ctx context.Context) error {
 				core.MaxMeters, len(named)))
 		}
 		for name := range named {
-			meters[name] = meters[name]
+			meters.add(name, false)
 		}
 	}
 	err := meters.addTo(&core.Account{Meters: slices.Clone(b.before.Meters), OwnMeters: slices.Clone(b.before.OwnMeters)}, field)
