@@ -119,7 +119,8 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// BenchmarkLimits compares a plan that has one limit with a plan that has three limits on two meters.
+// BenchmarkLimits compares a plan that has one limit with a plan that has three limits on two meters, and with keys that have a limit and a scope of their
+// own, in an account with 20 prices.
 func BenchmarkLimits(b *testing.B) {
 	const keys = 10_000
 	s := open(b, filled(b, keys), keys, largeCache)
@@ -127,15 +128,20 @@ func BenchmarkLimits(b *testing.B) {
 		name   string
 		limits []core.Limit
 		costs  []core.MeterCost
+		inside bool
 	}{
-		{"limits=1", nil, nil},
+		{"limits=1", nil, nil, false},
 		{"limits=3", []core.Limit{{Meter: core.MeterRequests, Max: core.MaxLimit, Period: core.Day}, {Meter: "tokens", Max: core.MaxLimit, Period: core.Month}},
-			[]core.MeterCost{{Meter: "tokens", Cost: 100}}},
+			[]core.MeterCost{{Meter: "tokens", Cost: 100}}, false},
+		{"inside", nil, nil, true},
 	} {
 		large := largePlan(time.Now())
 		large.Limits, s.costs = plan.limits, plan.costs
 		if err := s.store.Update(context.Background(), account, func(tx core.Tx) error { return tx.PutPlan(large) }); err != nil {
 			b.Fatal(err)
+		}
+		if s.priced = plan.inside; plan.inside {
+			s.restrict(b)
 		}
 		s.service = newService(s.store, largeCache) // the other one has the plan in memory
 		s.warm(b)
@@ -146,6 +152,33 @@ func BenchmarkLimits(b *testing.B) {
 			})
 		}
 		s.check(b)
+	}
+}
+
+// restrict gives each key a limit and a scope, and the account 20 prices, of which the last one is that of the requests.
+func (s *bench) restrict(b *testing.B) {
+	b.Helper()
+	var prices core.Prices
+	for i := range 20 {
+		prices.Rules = append(prices.Rules, core.PriceRule{Endpoint: fmt.Sprintf("/v1/other%d/*", i), Costs: map[string]core.Price{core.MeterRequests: "2"}})
+	}
+	prices.Rules[19].Endpoint, prices.Rules[19].Costs = "GET /v1/items*", map[string]core.Price{core.MeterRequests: "1"}
+	own := core.OwnLimits{Limits: []core.Limit{{Meter: core.MeterRequests, Max: core.MaxLimit, Period: core.Day}}}
+	err := s.store.Update(context.Background(), account, func(tx core.Tx) error {
+		for i := range s.keys {
+			k, err := tx.Key(keyID(i))
+			if err != nil {
+				return err
+			}
+			k.Restrictions = &core.Restrictions{Scopes: []string{"read"}, OwnLimits: own}
+			if err := tx.PutKey(k); err != nil {
+				return err
+			}
+		}
+		return tx.PutPrices(&prices)
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
 }
 

@@ -30,6 +30,7 @@ type bench struct {
 	store   *badgerstore.Store
 	service *service.Service
 	costs   []core.MeterCost // of each request on other meters than requests
+	priced  bool             // each request needs the scope read, and its price decides
 	allowed int64            // allowed requests so far
 	before  int64            // sum of the counters at the beginning
 }
@@ -238,10 +239,14 @@ func (c *caller) run(b *bench, todo *work, next func() int, want service.Outcome
 	}
 }
 
+var readScope = []string{"read"}
+
 // decide makes a decision, and fails when the outcome is wrong.
 func (b *bench) decide(secret string, want service.Outcome, timed bool, waits *histogram) error {
 	r := request(secret)
-	r.Costs = b.costs
+	if r.Costs = b.costs; b.priced {
+		r.CostByPrice, r.Scopes = true, readScope
+	}
 	var start time.Time
 	if timed {
 		start = time.Now()

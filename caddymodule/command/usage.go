@@ -36,6 +36,7 @@ func usageCommand(cmd *cobra.Command) {
 	adjust.Flags().String("set", "", "The new usage in the period of --period, instead of --delta")
 	adjust.Flags().String("period", "", "With --set: "+core.PeriodNames(core.Periods()))
 	adjust.Flags().String("reason", "", "The reason, for the history")
+	adjust.Flags().Bool("own", false, "Of a key: adjust the counter of its own limits, and not that of its plan")
 	adjust.Flags().String("request-id", "", "A request id: a repeat within 24 hours changes nothing")
 	cmd.AddCommand(adjust)
 }
@@ -45,6 +46,7 @@ type adjustBody struct {
 	core.Adjustment
 	Period    string `json:"period,omitempty"` // its name
 	RequestID string `json:"request_id,omitempty"`
+	Own       bool   `json:"own,omitempty"` // of a key: the counter of its own limits
 }
 
 // adjustView is the usage of the adjusted counter, as the admin API and the command show it.
@@ -64,12 +66,13 @@ type limitView struct {
 	Used      int64       `json:"used"`
 	Max       *int64      `json:"max"`                  // null: unlimited
 	ResetTime *time.Time  `json:"reset_time,omitempty"` // absent: never
+	Of        core.Origin `json:"of"`
 }
 
 func viewLimitUsages(list []core.LimitUsage) []limitView {
 	views := make([]limitView, len(list))
 	for i, u := range list {
-		views[i] = limitView{Meter: u.Meter, Period: u.Period, Used: u.Used}
+		views[i] = limitView{Meter: u.Meter, Period: u.Period, Used: u.Used, Of: u.Of}
 		if !u.Limit.Unlimited() {
 			views[i].Max = &u.Max
 		}
@@ -102,13 +105,13 @@ func runUsageAdjust(c *adminClient, args []string) error {
 	if err := c.printf("%s", notes); err != nil {
 		return err
 	}
-	rows := [][]string{{"METER", "PERIOD", "USED", "LIMIT", "RESETS"}}
+	rows := [][]string{{"METER", "PERIOD", "USED", "LIMIT", "OF", "RESETS"}}
 	for _, l := range v.Limits {
 		limit := "unlimited"
 		if l.Max != nil {
 			limit = strconv.FormatInt(*l.Max, 10)
 		}
-		rows = append(rows, []string{l.Meter, l.Period.String(), strconv.FormatInt(l.Used, 10), limit, shownTime(l.ResetTime)})
+		rows = append(rows, []string{l.Meter, l.Period.String(), strconv.FormatInt(l.Used, 10), limit, string(l.Of), shownTime(l.ResetTime)})
 	}
 	return c.table(rows)
 }
@@ -116,7 +119,7 @@ func runUsageAdjust(c *adminClient, args []string) error {
 // adjustFlags returns the adjustment in the flags of the command.
 func adjustFlags(flags caddycmd.Flags) (body adjustBody, err error) {
 	body.Meter, body.Reason, body.RequestID = flags.String("meter"), flags.String("reason"), flags.String("request-id")
-	body.Period = flags.String("period")
+	body.Period, body.Own = flags.String("period"), flags.Bool("own")
 	if strings.TrimSpace(body.Reason) == "" {
 		return body, errors.New(`--reason is missing: the history shows it, as in --reason "outage of 3 May"`)
 	}
@@ -156,7 +159,7 @@ func adjustUsage(s *service.Service, r *http.Request, account string) (any, erro
 	if err := body.setPeriod(); err != nil {
 		return nil, badRequest(err)
 	}
-	call := service.AdjustmentCall{Adjustment: body.Adjustment}
+	call := service.AdjustmentCall{Adjustment: body.Adjustment, Own: body.Own}
 	if body.RequestID != "" {
 		if call.RequestID, err = service.ParseRequestID(body.RequestID); err != nil {
 			return nil, err
