@@ -150,7 +150,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"key without a place", site("key"), "key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got 0 words", "3"},
 		{"two places in a line", site("key header X bearer"), "key: want one place on a line: header <name>, bearer, query <name> or cookie <name>; got 3 words", "3"},
 		{"identify without a placeholder", site("identify ann"), `identify: want a placeholder such as {http.auth.user.id}, got "ann"`, "3"},
-		{"identify beside key", site("identify {http.auth.user.id}\nkey bearer"), "identify: it stands in place of a key", "3"},
+		{"identify beside key", site("identify {http.auth.user.id}\nkey bearer"), "identify: it stands in place of a key", "4"},
 		{"identify without the name of the plan", site("identify {http.auth.user.id} plan"), "identify: want a placeholder, and plan with its name", "3"},
 		{"identify twice", site("identify {http.auth.user.id}\nidentify {http.auth.user.id}"), "given twice", "4"},
 		{"a misspelt word", site("on_store_eror allow"), `unknown word "on_store_eror" in the directive limitkeeper: did you mean on_store_error?; its words are account, cost, errors, headers, identify, keep_key, key, observe, on_store_error, problem_json, request_id, require`, "3"},
