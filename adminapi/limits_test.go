@@ -37,6 +37,7 @@ func TestSeveralLimits(t *testing.T) {
 		{`,"costs":{"tokens":60}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", ""},
 		{`,"costs":{"tokens":41}`, "tokens month 60 of 100 until 2026-04-01T00:00:00Z", "quota"},
 		{`,"cost":0,"costs":{"tokens":40}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", ""},
+		{`,"costs":{"tokens":0}`, "tokens month 100 of 100 until 2026-04-01T00:00:00Z", "quota"}, // charged afterwards: something must be left
 		{`,"costs":{"requests":3}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", "quota"},
 		{`,"costs":{"requests":2}`, "requests day 3 of 3 until 2026-03-15T00:00:00Z", ""},
 		{`,"costs":{"tokens":1}`, "tokens month 100 of 100 until 2026-04-01T00:00:00Z", "quota"},
