@@ -152,6 +152,8 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"identify without a placeholder", site("identify ann"), `identify: want a placeholder such as {http.auth.user.id}, got "ann"`, "3"},
 		{"identify beside key", site("identify {http.auth.user.id}\nkey bearer"), "identify: it stands in place of a key", "4"},
 		{"identify without the name of the plan", site("identify {http.auth.user.id} plan"), "identify: want a placeholder, and plan with its name", "3"},
+		{"identify with two placeholders", site("identify {http.vars.a}{http.vars.b}"), "identify: want one placeholder and nothing else", "3"},
+		{"identify with a scope", site("identify {http.auth.user.id}\nrequire scope write"), "identify: a caller without a key has no scopes", "4"},
 		{"identify twice", site("identify {http.auth.user.id}\nidentify {http.auth.user.id}"), "given twice", "4"},
 		{"a misspelt word", site("on_store_eror allow"), `unknown word "on_store_eror" in the directive limitkeeper: did you mean on_store_error?; its words are account, cost, errors, headers, identify, keep_key, key, observe, on_store_error, problem_json, request_id, require`, "3"},
 		{"key in the body", site("key body x"), `"body": want header`, "3"},

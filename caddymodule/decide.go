@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -80,6 +81,9 @@ func (g *Gateway) logRefusal(v *requestState) {
 
 func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, q service.Request, v *requestState) error {
 	q, invalid := g.coreRequest(r, repl, vars, q)
+	if invalid != nil {
+		q.PlanName = "" // a refused request makes no user
+	}
 	svc, err := g.app.await(ctx)
 	if err != nil {
 		return err
@@ -105,7 +109,7 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 // coreRequest returns the request of a caller to decide on. If the cost or the request id is invalid it
 // returns the error, and a request without any cost, so that decide can report a bad key first.
 func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, q service.Request) (service.Request, error) {
-	q.Endpoint, q.Method, q.Path = endpoint(r), r.Method, r.URL.EscapedPath()
+	q.Endpoint, q.Method, q.Path = endpoint(r), r.Method, cmp.Or(r.URL.EscapedPath(), "/")
 	q.Scopes, q.Features, q.IgnoreUnknownMeters = g.RequireScopes, g.RequireFeatures, true
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	cost, byPrice := int64(0), true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -178,7 +179,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		return routes.err
 	}
 	g.checkPlaceholders(routes)
-	if g.logsAreClean, err = checkLogs(ctx, g.Keys, routes.mayFail || g.KeepKey || g.Errors); err != nil {
+	if g.logsAreClean, err = checkLogs(ctx, g.Keys, g.Identify == "" && (routes.mayFail || g.KeepKey || g.Errors)); err != nil {
 		return err
 	}
 	g.warnOfAccount()
@@ -189,6 +190,9 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	return nil
 }
 
+// onePlaceholder matches one placeholder: of a text beside it, or of a second one, unauthenticated callers would share a user.
+var onePlaceholder = regexp.MustCompile(`^\{[^{}]+\}$`)
+
 // check returns an error for an invalid option, and parses the costs.
 func (g *Gateway) check() error {
 	switch {
@@ -196,6 +200,10 @@ func (g *Gateway) check() error {
 		return fmt.Errorf("identify: want a placeholder such as {http.auth.user.id}, got %q", g.Identify)
 	case g.Identify != "" && (len(g.Keys) > 0 || g.KeepKey):
 		return errors.New("identify: it stands in place of a key: remove key and keep_key")
+	case g.Identify != "" && !onePlaceholder.MatchString(g.Identify):
+		return fmt.Errorf("identify: want one placeholder and nothing else, such as {http.auth.user.id}, got %q", g.Identify)
+	case g.Identify != "" && len(g.RequireScopes) > 0:
+		return errors.New("identify: a caller without a key has no scopes: remove require scope")
 	case g.Identify == "" && g.IdentifyPlan != "":
 		return errors.New("identify_plan: identify is missing")
 	}

@@ -25,8 +25,8 @@ func parseFormula(text string) (f formula, problem string) {
 		if !has {
 			factor, quantity = "1", part
 		}
-		quantity = strings.TrimSpace(quantity)
-		n, err := strconv.ParseInt(strings.TrimSpace(factor), 10, 64)
+		quantity = strings.Trim(quantity, " ")
+		n, err := strconv.ParseInt(strings.Trim(factor, " "), 10, 64)
 		switch {
 		case err != nil || !IsMeterName(quantity):
 			return nil, "must be a whole number, or a sum such as 15*input + 60*output of whole numbers and names of quantities"

@@ -15,9 +15,11 @@ type externalRef struct{ account, id string }
 func (s *Service) identifyUser(ctx context.Context, d *pendingDecision, r *Request) (*cachedUser, error) {
 	u, err := s.userByExternalID(ctx, d, externalRef{d.Account, r.External})
 	if errors.Is(err, core.ErrUserNotFound) && r.PlanName != "" {
-		if err = s.makeUser(ctx, d.Account, r); err == nil || errors.Is(err, core.ErrDuplicateExternalID) { // made by another request meanwhile
-			s.externals.forget(externalRef{d.Account, r.External}) // its absence
-			u, err = s.userByExternalID(ctx, d, externalRef{d.Account, r.External})
+		fault := s.makeUser(ctx, d.Account, r)
+		s.externals.forget(externalRef{d.Account, r.External}) // its absence: another request may have made it meanwhile
+		u, err = s.userByExternalID(ctx, d, externalRef{d.Account, r.External})
+		if fault != nil && errors.Is(err, core.ErrUserNotFound) {
+			err = fault
 		}
 	}
 	invalid, ok := errors.AsType[*core.Error](err)

@@ -337,8 +337,11 @@ func (b *Transaction) invalidate() {
 	if b.prices != nil {
 		b.s.prices.forget(b.account)
 	}
-	for id := range b.users {
+	for id, u := range b.users {
 		b.s.users.forget(userRef{b.account, id})
+		if u != nil && u.ExternalID != "" {
+			b.s.externals.forget(externalRef{b.account, u.ExternalID}) // its absence
+		}
 	}
 	b.s.keys.forget(b.forgetDigests...)
 }
