@@ -109,11 +109,11 @@ func TestIdentify(t *testing.T) {
 		t.Errorf("without a password: got %d, want 401", got.StatusCode)
 	}
 
-	s.Must(s.Load(s.Config("store memory", site("identify {http.auth.user.id}"))))
+	s.Start("store memory", site("identify {http.auth.user.id}"))
 	if status, text, _ := as("bob"); status != 401 || !strings.Contains(text, "The caller is unknown") {
 		t.Errorf("an unknown caller: got %d %s, want 401", status, text)
 	}
-	s.Must(s.Load(s.Config("store memory", site("identify {http.vars.nobody}"))))
+	s.Start("store memory", site("identify {http.vars.nobody}"))
 	if status, text, _ := as("ann"); status != 401 || !strings.Contains(text, "not authenticated") {
 		t.Errorf("without an id: got %d %s, want 401", status, text)
 	}
