@@ -64,7 +64,7 @@ func readKey(m *members) core.KeyPatch {
 
 // readGrace returns how long the old value of a key still works.
 func readGrace(m *members) time.Duration {
-	seconds := orZero(m.Whole("grace_seconds"))
+	seconds := core.OrZero(m.Whole("grace_seconds"))
 	tooMany := int64(service.MaxGrace/time.Second) + 1 // core refuses it, and the conversion to Duration cannot overflow
 	return time.Duration(max(-1, min(seconds, tooMany))) * time.Second
 }

@@ -41,7 +41,7 @@ func maxOrNull(max int64) *int64 {
 }
 
 func readAdjustment(m *members) service.AdjustmentCall {
-	a := service.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: orZero(m.Text("reason"))}}
+	a := service.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: core.OrZero(m.Text("reason"))}}
 	if meter := m.Text("meter"); meter != nil {
 		a.Meter = *meter
 	}

@@ -115,13 +115,6 @@ func (m *members) requestID() string {
 	return id
 }
 
-func orZero[T any](p *T) (v T) {
-	if p != nil {
-		return *p
-	}
-	return v
-}
-
 // WriteRefusal answers with an error in the form of a validation: success is false.
 func WriteRefusal(w http.ResponseWriter, status int, e *core.Error) {
 	writeError(w, status, object{{"success", false}}.andError(e))

@@ -65,7 +65,7 @@ type Gateway struct {
 	// `X-API-Key`, then `Authorization: Bearer`.
 	Keys []KeySource `json:"keys,omitempty"`
 
-	// Instead of a key: placeholders that yield the `external_id` of a user, such as `{http.auth.user.id}` behind an authentication
+	// Instead of a key: one placeholder that yields the `external_id` of a user, such as `{http.auth.user.id}` behind an authentication
 	// handler. The counter of the user decides. A request with an empty value is refused with 401. Do not use a placeholder that the client controls.
 	// Default: none.
 	Identify string `json:"identify,omitempty"`
@@ -190,22 +190,14 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// onePlaceholder matches one placeholder: of a text beside it, or of a second one, unauthenticated callers would share a user.
+// onePlaceholder matches the form of [Gateway.Identify]. With text or another placeholder beside it, all callers for whom the
+// placeholder is empty would have the rest as their id, and share a user.
 var onePlaceholder = regexp.MustCompile(`^\{[^{}]+\}$`)
 
 // check returns an error for an invalid option, and parses the costs.
 func (g *Gateway) check() error {
-	switch {
-	case g.Identify != "" && !hasPlaceholders(g.Identify):
-		return fmt.Errorf("identify: want a placeholder such as {http.auth.user.id}, got %q", g.Identify)
-	case g.Identify != "" && (len(g.Keys) > 0 || g.KeepKey):
-		return errors.New("identify: it stands in place of a key: remove key and keep_key")
-	case g.Identify != "" && !onePlaceholder.MatchString(g.Identify):
-		return fmt.Errorf("identify: want one placeholder and nothing else, such as {http.auth.user.id}, got %q", g.Identify)
-	case g.Identify != "" && len(g.RequireScopes) > 0:
-		return errors.New("identify: a caller without a key has no scopes: remove require scope")
-	case g.Identify == "" && g.IdentifyPlan != "":
-		return errors.New("identify_plan: identify is missing")
+	if err := g.checkIdentify(); err != nil {
+		return err
 	}
 	seen := map[KeySource]bool{}
 	for _, s := range g.Keys {
@@ -241,6 +233,25 @@ func (g *Gateway) check() error {
 		return errors.New("account: the name is not valid UTF-8")
 	}
 	return g.provisionCost()
+}
+
+// checkIdentify returns an error for an invalid option identify, or for an option that has no meaning with it.
+func (g *Gateway) checkIdentify() error {
+	switch {
+	case g.Identify == "" && g.IdentifyPlan != "":
+		return errors.New("identify_plan: identify is missing")
+	case g.Identify == "":
+		return nil
+	case !hasPlaceholders(g.Identify):
+		return fmt.Errorf("identify: want a placeholder such as {http.auth.user.id}, got %q", g.Identify)
+	case len(g.Keys) > 0 || g.KeepKey:
+		return errors.New("identify: it stands in place of a key: remove key and keep_key")
+	case !onePlaceholder.MatchString(g.Identify):
+		return fmt.Errorf("identify: want one placeholder and nothing else, such as {http.auth.user.id}, got %q", g.Identify)
+	case len(g.RequireScopes) > 0:
+		return errors.New("identify: a caller without a key has no scopes: remove require scope")
+	}
+	return nil
 }
 
 // The outcomes that the gateway adds to [service.Outcome].

@@ -243,7 +243,7 @@ func TestIdentifyByCertificate(t *testing.T) {
 	}
 }
 
-// certificate returns a certificate for a name, signed by another one or by itself.
+// certificate returns a certificate for a name and its private key. The certificate by signs it with byKey; with nil, it signs itself.
 func certificate(t *testing.T, name string, by *x509.Certificate, byKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -275,7 +275,7 @@ func TestStreamsOverReload(t *testing.T) {
 		defer conn.Close()
 		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_ = rw.Flush()
-		_, _ = io.Copy(conn, rw) // sends back what it gets
+		_, _ = io.Copy(conn, rw) // echoes each message
 	}
 	for _, stays := range []bool{true, false} {
 		t.Run(fmt.Sprint("it stays: ", stays), func(t *testing.T) {

@@ -137,7 +137,8 @@ func rawRoutes(list caddyhttp.RouteList) (routes []rawRoute) {
 	return routes
 }
 
-// checkRoutes warns of valid routes that probably do not do what their author meant, once for each server, and returns what it has found.
+// checkRoutes returns the linter that has walked the routes of the server being provisioned. It walks the routes of each server once, and
+// warns of valid routes that probably do not do what their author meant.
 func (a *App) checkRoutes(ctx caddy.Context) *linter {
 	l := &linter{log: a.log}
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)

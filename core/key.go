@@ -147,7 +147,7 @@ var KeyMembers = Members[Key, KeyPatch]{
 		restriction("allowed_endpoints", func(p *KeyPatch) *Optional[[]string] { return &p.AllowedEndpoints }, func(r *Restrictions) *[]string { return &r.Endpoints }),
 		restriction("allowed_ips", func(p *KeyPatch) *Optional[[]string] { return &p.AllowedIPs }, func(r *Restrictions) *[]string { return &r.IPs }),
 		nullable("limits", TypeLimits, func(p *KeyPatch) *Optional[[]Limit] { return &p.Limits }, func(k *Key) *[]Limit { return notNil(k.Own().Limits) },
-			restrict(func(r *Restrictions, v *[]Limit) { r.Limits = orZero(v) })),
+			restrict(func(r *Restrictions, v *[]Limit) { r.Limits = OrZero(v) })),
 		nullable("rate", TypeRate, func(p *KeyPatch) *Optional[Rate] { return &p.Rate }, func(k *Key) *Rate { return k.Own().Rate },
 			restrict(func(r *Restrictions, v *Rate) { r.Rate = v })),
 	},

@@ -101,7 +101,7 @@ func (u *LimitUsage) Share() float64 {
 	return float64(u.Used) / float64(max(u.Max, 1))
 }
 
-// OwnLimits are the limits and the rate of one key, in addition to those of its plan.
+// OwnLimits are the limits and the rate of one key. They apply together with the limits and the rate of its plan.
 type OwnLimits struct {
 	Limits []Limit `json:"limits,omitempty"`
 	Rate   *Rate   `json:"rate,omitempty"`

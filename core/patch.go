@@ -13,12 +13,7 @@ func Some[T any](v T) Optional[T] { return Optional[T]{Set: true, Value: &v} }
 func Null[T any]() Optional[T] { return Optional[T]{Set: true} }
 
 // OrZero returns the value, or the zero value if there is none.
-func (o Optional[T]) OrZero() (v T) {
-	if o.Value != nil {
-		return *o.Value
-	}
-	return v
-}
+func (o Optional[T]) OrZero() T { return OrZero(o.Value) }
 
 // orNil returns a pointer to a value, nil for the zero value.
 func orNil[T comparable](v T) *T {
@@ -36,8 +31,8 @@ func notNil[T any](list []T) *[]T {
 	return &list
 }
 
-// orZero returns what p points to, the zero value for nil.
-func orZero[T any](p *T) (v T) {
+// OrZero returns what p points to, the zero value for nil.
+func OrZero[T any](p *T) (v T) {
 	if p != nil {
 		return *p
 	}

@@ -100,10 +100,10 @@ var UserMembers = Members[User, UserPatch]{
 		nullable("overrides", TypeOverrides, func(p *UserPatch) *Optional[[]Override] { return &p.Overrides }, func(u *User) *[]Override { return notNil(u.Overrides.List()) },
 			func(u *User, v *[]Override) error {
 				u.Overrides = nil
-				if len(orZero(v)) > 0 {
+				if len(OrZero(v)) > 0 {
 					u.Overrides = new(Overrides(*v))
 				}
-				return checkOverrides(orZero(v))
+				return checkOverrides(OrZero(v))
 			}),
 	},
 	fresh: func() *User { return new(User) },

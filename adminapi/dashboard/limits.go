@@ -39,6 +39,11 @@ func eachLimit(name, form, text string, add func(l core.Limit, rest []string) bo
 	return nil
 }
 
+// writeLimit writes a line that eachLimit parses.
+func writeLimit(b *strings.Builder, meter string, most int64, p core.Period, rest string) {
+	fmt.Fprintf(b, "%s %d %v%s\n", meter, most, p, rest)
+}
+
 // parseLimits parses limits, one on each line, as limitLines writes them.
 func parseLimits(text string) (list []core.Limit, err error) {
 	err = eachLimit("limits", "a meter, a number and a period, such as “tokens 1000000 month”, and “allow” if the limit refuses nothing", text,
@@ -56,11 +61,11 @@ func parseLimits(text string) (list []core.Limit, err error) {
 func limitLines(limits []core.Limit) string {
 	var b strings.Builder
 	for _, l := range limits {
-		fmt.Fprintf(&b, "%s %d %v", l.Meter, l.Max, l.Period)
+		rest := ""
 		if l.OnExceed == core.AllowExceed {
-			fmt.Fprintf(&b, " %v", l.OnExceed)
+			rest = " " + l.OnExceed.String()
 		}
-		b.WriteString("\n")
+		writeLimit(&b, l.Meter, l.Max, l.Period, rest)
 	}
 	return b.String()
 }
@@ -84,11 +89,11 @@ func parseOverrides(text string) (list []core.Override, err error) {
 func overrideLines(list []core.Override) string {
 	var b strings.Builder
 	for _, o := range list {
-		fmt.Fprintf(&b, "%s %d %v", o.Meter, o.Max, o.Period)
+		rest := ""
 		if o.Until != nil {
-			b.WriteString(" until " + o.Until.UTC().Format(time.RFC3339Nano))
+			rest = " until " + o.Until.UTC().Format(time.RFC3339Nano)
 		}
-		b.WriteString("\n")
+		writeLimit(&b, o.Meter, o.Max, o.Period, rest)
 	}
 	return b.String()
 }

@@ -122,7 +122,7 @@ func (o *Object) limits(name, want string, add func(*Object, core.Limit)) {
 			return
 		}
 		meter, most, period := one.Text("meter"), one.Whole("max"), one.Text("period")
-		l := core.Limit{Meter: orZero(meter), Max: orZero(most)}
+		l := core.Limit{Meter: core.OrZero(meter), Max: core.OrZero(most)}
 		if period != nil {
 			var err error
 			if l.Period, err = core.ParsePeriod(*period); err != nil {
@@ -217,11 +217,4 @@ func Read[R, P any](o *Object, ms *core.Members[R, P], p *P, except ...string) {
 			m.Set(p, v)
 		}
 	}
-}
-
-func orZero[T any](p *T) (v T) {
-	if p != nil {
-		return *p
-	}
-	return v
 }

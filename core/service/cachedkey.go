@@ -12,7 +12,7 @@ import (
 // cachedKey is a key in memory with references to its user and its plan: a decision takes one
 // look-up, and then follows the references.
 type cachedKey struct {
-	user cacheRef[userRef, cachedUser] // unset while the user is disabled; flagged if the user has anchors or overrides
+	user cacheRef[userRef, cachedUser] // unset while the user is disabled; flagged if the user is special
 	plan cacheRef[planRef, cachedPlan] // if the key has a plan of its own
 
 	core.Key
@@ -32,6 +32,9 @@ type cachedUser struct {
 	plan cacheRef[planRef, cachedPlan]
 	core.User
 }
+
+// special reports whether the user has anchors or overrides. A decision reads them only for such a user.
+func (u *cachedUser) special() bool { return len(u.Anchors) > 0 || u.Overrides != nil }
 
 // cachedPlan is a plan in memory with a reference to the prices of its account. A decision reads the plan anyway, and then needs
 // no look-up of the prices.

@@ -43,7 +43,7 @@ func (s *Service) identifyUser(ctx context.Context, d *pendingDecision, r *Reque
 	case u.PlanID == "":
 		d.Outcome, d.restriction = Restricted, restrictedUser("The user has no plan")
 	}
-	d.special = len(u.Anchors) > 0 || u.Overrides != nil
+	d.special = u.special()
 	return u, nil
 }
 

@@ -71,8 +71,8 @@ func (s *Service) loadMeters(ctx context.Context, account string) (*metersOf, er
 	return &meters, err
 }
 
-// Meters returns requests, and the other meters of an account, sorted: those that plans and prices name now, and those that a
-// limit of a key or an override has ever named.
+// Meters returns the meters of an account: first [core.MeterRequests], then the others, sorted. The others are the meters that plans
+// and prices name now, and the meters that a limit of a key or an override has ever named.
 func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
 	meters, err := s.meters.get(ctx, account)
 	if err != nil {

@@ -128,7 +128,7 @@ func (s *Service) Validate(ctx context.Context, account string, r Request) (Deci
 type pendingDecision struct {
 	Decision
 	consumption core.Consumption
-	special     bool   // the user has anchors or overrides: a decision reads the user
+	special     bool   // see cachedUser.special
 	hits        uint64 // look-ups of keys, users and plans answered from memory
 	stripe      int    // of Service.hits
 }
@@ -251,7 +251,7 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest secret
 	if u.Disabled {
 		return k, u, true, nil
 	}
-	d.special = len(u.Anchors) > 0 || u.Overrides != nil
+	d.special = u.special()
 	k.user.set(s.users, ref, u, d.special)
 	return k, u, false, nil
 }
