@@ -98,6 +98,7 @@ func (s *Service) makeUser(ctx context.Context, account string, r *Request) erro
 	if plan == "" {
 		return core.ErrPlanNotFound
 	}
-	_, err = s.CreateUser(ctx, account, core.UserPatch{Name: &r.External, ExternalID: core.Some(r.External), PlanID: core.Some(plan)})
+	name := r.External // with a pointer into r, the request of every decision would be on the heap
+	_, err = s.CreateUser(ctx, account, core.UserPatch{Name: &name, ExternalID: core.Some(name), PlanID: core.Some(plan)})
 	return err
 }

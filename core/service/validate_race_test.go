@@ -158,20 +158,20 @@ func TestDeletedUserUnderLoad(t *testing.T) {
 	m.expect("deleting the user", service.Unknown, "")
 }
 
-// A decision allocates nothing but the context for the store, which must not end with the request.
+// A decision by the prices of the account allocates nothing.
 func TestValidateAllocates(t *testing.T) {
 	store, secrets := newBenchStore(1)
 	s := service.New(store, service.Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := service.Request{Secret: secrets[0], Endpoint: "/v1/items/42?page=2", Method: "GET", IP: "203.0.113.9", Cost: 1}
+	r := service.Request{Secret: secrets[0], Endpoint: "/v1/items/42?page=2", Method: "GET", IP: "203.0.113.9", CostByPrice: true}
 	n := testing.AllocsPerRun(1000, func() {
 		if d, err := s.Validate(ctx, benchAccount, r); err != nil || !d.Allowed() {
 			t.Fatalf("Validate = %v, %v", d.Outcome, err)
 		}
 	})
-	if n > 2 { // under the race detector sync.Pool drops values at random
-		t.Errorf("a decision allocates %v times, want at most 2", n)
+	if n > 0 { // the average, rounded down: under the race detector sync.Pool drops a quarter of the values
+		t.Errorf("a decision allocates %v times", n)
 	}
 }
 
