@@ -160,6 +160,35 @@ func normalPath(text string) (normal string, ok bool) {
 	return normal, true
 }
 
+// caddyPath returns a path as Caddy's matcher path reads it: decoded, in lower case, with its dot segments resolved.
+func caddyPath(text string) string {
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		text = text[:i]
+	}
+	if decoded, err := url.PathUnescape(text); err == nil {
+		text = decoded
+	}
+	clean := path.Clean(strings.ToLower(text))
+	if strings.HasSuffix(text, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean
+}
+
+// lenientPath returns a path as a program may read it that decodes twice, takes a backslash for a slash, drops path parameters (;), and ends the path
+// at a null byte and at a ? or # that was escaped.
+func lenientPath(text string) string {
+	text = strings.ReplaceAll(caddyPath(caddyPath(text)), `\`, "/")
+	if i := strings.IndexAny(text, "?#\x00"); i >= 0 {
+		text = text[:i]
+	}
+	segments := strings.Split(text, "/")
+	for i, s := range segments {
+		segments[i], _, _ = strings.Cut(s, ";")
+	}
+	return caddyPath(strings.Join(segments, "/"))
+}
+
 // isPlain reports whether a decoded path is valid UTF-8 without control characters and dot segments.
 func isPlain(decoded string) bool {
 	for segment := range strings.SplitSeq(decoded, "/") {

@@ -68,15 +68,30 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// Another spelling of a path does not make a request cheaper.
+// Another spelling of a path does not make a request cheaper, whether it evades the price of its path or finds a lower one.
 func TestQuoteOfOtherSpellings(t *testing.T) {
-	list := (&core.Prices{Rules: []core.PriceRule{{Endpoint: "/v1/search*", Costs: costs("requests", "10")}}}).Compiled()
+	list := (&core.Prices{Rules: []core.PriceRule{
+		{Endpoint: "/v1/list*", Costs: costs("requests", "1", "rows", "7")},
+		{Endpoint: "/v1/search*", Costs: costs("requests", "10", "rows", "2", "tokens", "input")},
+		{Endpoint: "/v1/report", Costs: costs("requests", "10")},
+	}}).Compiled()
 	for _, path := range []string{"//v1/search", "/v1//search", "/v1/./search", "/v1/%2e/search", "/x/../v1/search", "/v1%2Fsearch", "/v1/search;a=b",
-		"/v1/search%3f", "/V1/%53earch", "/v1/search%00", "/v1/search%zz", "/v1/search/" + strings.Repeat("a", 5000), "/" + strings.Repeat("./", 5000) + "v1/search",
-		"/v1/search?x=%2e%2e", "/v1/search#x"} {
+		"/v1/search%3f", "/V1/%53earch", "/v1/search%00", "/v1/search%zz", "/" + strings.Repeat("./", 1000) + "v1/search",
+		"/v1/search?x=%2e%2e", "/v1/search#x", "/v1/list/../search", "/v1/list/..;/search", `/v1/list\..\search`, "/v1/list/%252e%252e/search", "/v1/search/..;/list",
+		"/v1/report;x", "/v1/report%00.html", "/v1;a=b/report", `\v1\report`, "/v1%5creport", "/v1/report%3fx", "/v1/report%253fx", "/v1/report%2523", "/x;/..;/v1/report"} {
 		if q, err := list.Quote(&core.PricedRequest{Method: "GET", Path: path}); err != nil || q.Requests != 10 {
 			t.Errorf("%.60q: got %+v, %v", path, q, err)
 		}
+	}
+	want := core.Quote{Rule: 1, Requests: 10, Costs: []core.MeterCost{{Meter: "rows", Cost: 7}}, Later: []string{"tokens"}}
+	for _, path := range []string{"/v1/list/..;/search", "/v1/search/..;/list"} {
+		if q, err := list.Quote(&core.PricedRequest{Method: "GET", Path: path}); err != nil || !cmp.Equal(q, want) {
+			t.Errorf("%q: got %+v, %v, want %+v", path, q, err, want)
+		}
+	}
+	_, err := list.Quote(&core.PricedRequest{Method: "GET", Path: "/v1/search/" + strings.Repeat("a", 2048)})
+	if e, ok := errors.AsType[*core.Error](err); !ok || e.Code != core.CodeInvalidRequest || e.Field != "endpoint" {
+		t.Errorf("a long path: got %v, want an error of endpoint", err)
 	}
 }
 

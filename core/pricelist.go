@@ -2,8 +2,6 @@ package core
 
 import (
 	"fmt"
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 )
@@ -74,18 +72,59 @@ type Quote struct {
 	Later    []string    // the meters that are charged afterwards, sorted: with the price 0, or with a formula while the usage is unknown
 }
 
-// Quote returns the price of a request. The error has the code INVALID_REQUEST: a formula is above the largest cost.
+// Quote returns the price of a request. A path that programs read in different ways costs what its dearest reading costs, on each meter. The error
+// has the code INVALID_REQUEST: a formula is above the largest cost, or the path is too long to be compared.
 func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
-	normal := ""
-	if l.paths {
-		normal = pricedPath(p.Path)
+	if !l.paths {
+		return l.quote(p, "")
 	}
+	normal, ok := normalPath(p.Path)
+	if ok {
+		return l.quote(p, normal)
+	}
+	if len(p.Path) > maxPathLength {
+		return Quote{}, BadRequest("endpoint", fmt.Sprintf("Endpoint must be at most %d bytes long: longer ones are not compared with the prices", maxPathLength))
+	}
+	q, err := l.quote(p, caddyPath(p.Path))
+	if err == nil {
+		var other Quote
+		other, err = l.quote(p, lenientPath(p.Path))
+		q = q.dearer(other)
+	}
+	return q, err
+}
+
+// quote returns the price by the first rule that matches a path.
+func (l *PriceList) quote(p *PricedRequest, path string) (Quote, error) {
 	for i := range l.rules {
-		if r := &l.rules[i]; r.matches(p, normal) {
+		if r := &l.rules[i]; r.matches(p, path) {
 			return r.quote(i, p.Usage)
 		}
 	}
 	return Quote{Rule: -1, Requests: 1}, nil
+}
+
+// dearer returns the larger cost of two quotes on each meter, with the rule that costs more requests.
+func (q Quote) dearer(other Quote) Quote {
+	if q.Rule == other.Rule {
+		return q
+	}
+	if other.Requests > q.Requests || q.Rule < 0 {
+		q.Rule, q.Requests = other.Rule, max(q.Requests, other.Requests)
+	}
+	costs := slices.Clone(q.Costs)
+	for _, c := range other.Costs {
+		if i := slices.IndexFunc(costs, func(m MeterCost) bool { return m.Meter == c.Meter }); i >= 0 {
+			costs[i].Cost = max(costs[i].Cost, c.Cost)
+		} else {
+			costs = append(costs, c)
+		}
+	}
+	SortCosts(costs)
+	q.Costs, q.Later = costs, slices.Concat(q.Later, other.Later)
+	slices.Sort(q.Later)
+	q.Later = slices.Compact(q.Later)
+	return q
 }
 
 func (r *compiledRule) matches(p *PricedRequest, normal string) bool {
@@ -122,24 +161,4 @@ func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
 	SortCosts(q.Costs)
 	slices.Sort(q.Later)
 	return q, nil
-}
-
-// pricedPath returns the form of a path that the endpoints of prices are compared with. [normalPath] has no form for a path that
-// programs read in different ways. Such a path must not be cheaper than its plain form, so pricedPath reads the path as Caddy's
-// matcher path does: decoded, with its dot segments resolved.
-func pricedPath(text string) string {
-	if normal, ok := normalPath(text); ok {
-		return normal
-	}
-	if i := strings.IndexAny(text, "?#"); i >= 0 {
-		text = text[:i]
-	}
-	if decoded, err := url.PathUnescape(text); err == nil {
-		text = decoded
-	}
-	clean := path.Clean(strings.ToLower(text))
-	if strings.HasSuffix(text, "/") && clean != "/" {
-		clean += "/"
-	}
-	return clean[:min(len(clean), maxPathLength)]
 }
