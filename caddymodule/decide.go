@@ -59,6 +59,13 @@ func (g *Gateway) warnOfMeter(meter string, at time.Time) {
 	}
 }
 
+// warnOfUser logs why no user is made for a caller.
+func (g *Gateway) warnOfUser(why error, at time.Time) {
+	if suppressed, ok := g.faults.Admit(at); ok {
+		g.log.Warn("no user is made for a caller", zap.String("account", g.Account), zap.String("error", secrets.MaskSecrets(why.Error())), zap.Int64("suppressed", suppressed))
+	}
+}
+
 // logRefusal logs a refused request at level DEBUG, without its key.
 func (g *Gateway) logRefusal(v *requestState) {
 	c := g.log.Check(zapcore.DebugLevel, "request refused")
@@ -98,6 +105,9 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	v.at = v.decision.At
 	if meter := v.decision.UnknownMeter; meter != "" {
 		g.warnOfMeter(meter, v.at)
+	}
+	if why := v.decision.NotMade; why != nil {
+		g.warnOfUser(why, v.at)
 	}
 	if invalid != nil && v.decision.HasUsage() {
 		v.decision = service.Decision{}

@@ -45,7 +45,7 @@ const (
 //   - 400 to an invalid cost, request id or target
 //   - 401 without a key, or with a malformed, unknown or expired key
 //   - 425 to early data of TLS 1.3, which anyone can send again
-//   - 403 if the key or its user is disabled, or if the key or its plan does not allow the request
+//   - 403 if the key or its user is disabled, if the key or its plan does not allow the request, or if `identify` finds no user
 //   - 429 over the quota or the rate of the plan, with `Retry-After` unless the limit never resets
 //   - 503 while the store is unavailable, see OnStoreError
 //
@@ -71,7 +71,7 @@ type Gateway struct {
 	Identify string `json:"identify,omitempty"`
 
 	// The name of the plan with which the first request of an unknown `external_id` makes its user, within the cap of users of the account. Default: an
-	// unknown user is refused with 401.
+	// unknown user is refused with 403.
 	IdentifyPlan string `json:"identify_plan,omitempty"`
 
 	// Forward the key and all its copies. Cookies of the dashboard are still removed. By
@@ -304,7 +304,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	metrics.gateway(v, time.Since(start))
 	setPlaceholders(repl, vars, v)
-	if secret != "" && !g.KeepKey {
+	switch {
+	case g.Identify != "":
+		g.stripStray(r, repl)
+	case secret != "" && !g.KeepKey:
 		g.strip(r, repl, secret, v)
 	}
 	dropDashboardCookies(r.Header)
@@ -347,6 +350,19 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 	s.masks = s.ours && (v.decision.Outcome != service.Unknown || g.passes(v))
 	if g.Observe && !s.ours {
 		s.secret = ""
+	}
+	s.strip(r)
+	s.stripOriginal(r, repl)
+}
+
+// usualSources are the default places of a key, in their normal form.
+var usualSources = []KeySource{defaultKeySources()[0].normal(), defaultKeySources()[1].normal()}
+
+// stripStray removes keys of Limitkeeper from the usual places of a request that needs none. Other values there may be credentials of the upstream.
+func (g *Gateway) stripStray(r *http.Request, repl *caddy.Replacer) {
+	s := stripper{sources: usualSources, ctx: r.Context()}
+	if g.account.Load() != nil { // else any value would have the form of a key
+		s.gateway = g
 	}
 	s.strip(r)
 	s.stripOriginal(r, repl)

@@ -63,9 +63,10 @@ func TestIdentify(t *testing.T) {
 		got := s.Get("/x", "Authorization: Basic "+basicField(name))
 		return got.StatusCode, got.Text, got.Header.Get("X-RateLimit-Remaining")
 	}
-	if status, text, _ := as("ann"); status != 401 || !strings.Contains(text, "unknown") {
-		t.Errorf("without the plan in the account: got %d %s, want 401", status, text)
+	if status, text, _ := as("ann"); status != 403 || !strings.Contains(text, `"reason":"unknown"`) {
+		t.Errorf("without the plan in the account: got %d %s, want 403", status, text)
 	}
+	s.WaitLog("no active plan has the name", 1)
 	pl, err := s.Service().CreatePlan(t.Context(), ten.Account, core.PlanPatch{Name: new("Basic"), Limit: core.Some[int64](20), Period: new("day")})
 	s.Must(err)
 	var wg sync.WaitGroup
@@ -91,6 +92,14 @@ func TestIdentify(t *testing.T) {
 	if _, total, err := s.Service().UserHistory(t.Context(), ten.Account, users[0].ID, core.Page{Number: 1, Size: 1}); err != nil || total != 9 {
 		t.Errorf("the history has %d entries, want 9: %v", total, err)
 	}
+	if u, err := s.Service().UserUsage(t.Context(), ten.Account, users[0].ID); err != nil || u.Used != 9 || u.Limit != 20 {
+		t.Errorf("the usage of a user without keys: got %+v, %v, want 9 of 20", u, err)
+	}
+	for value, forwarded := range map[string]string{ten.Secret: "", "the upstream's own": "the upstream's own"} {
+		if s.Get("/x", "Authorization: Basic "+basicField("ann"), "X-API-Key: "+value); up.last.Load().Header.Get("X-API-Key") != forwarded {
+			t.Errorf("the upstream saw the key %q, want %q", up.last.Load().Header.Get("X-API-Key"), forwarded)
+		}
+	}
 	change := func(p core.UserPatch, want int, says string) {
 		t.Helper()
 		_, err := s.Service().UpdateUser(t.Context(), ten.Account, users[0].ID, p)
@@ -103,6 +112,9 @@ func TestIdentify(t *testing.T) {
 	change(core.UserPatch{Disabled: new(false)}, 200, "")
 	change(core.UserPatch{Overrides: core.Some([]core.Override{{Meter: "requests", Max: 5, Period: core.Day}})}, 429, `"of":"user"`)
 	change(core.UserPatch{PlanID: core.Null[string]()}, 403, "has no plan")
+	if list, _, err := s.Service().UserHistory(t.Context(), ten.Account, users[0].ID, core.Page{Number: 1, Size: 1}); err != nil || list[0].Reason != core.ReasonRestricted {
+		t.Errorf("the newest entry of the history: got %+v, %v, want a refusal", list, err)
+	}
 	change(core.UserPatch{ExternalID: core.Some("other")}, 200, "") // another ann is made
 	s.Must(s.Service().DeleteUser(t.Context(), ten.Account, users[0].ID))
 	if got := s.Get("/x"); got.StatusCode != 401 {
@@ -110,8 +122,8 @@ func TestIdentify(t *testing.T) {
 	}
 
 	s.Start("store memory", site("identify {http.auth.user.id}"))
-	if status, text, _ := as("bob"); status != 401 || !strings.Contains(text, "The caller is unknown") {
-		t.Errorf("an unknown caller: got %d %s, want 401", status, text)
+	if status, text, _ := as("bob"); status != 403 || !strings.Contains(text, "The caller is unknown") {
+		t.Errorf("an unknown caller: got %d %s, want 403", status, text)
 	}
 	s.Start("store memory", site("identify {http.vars.nobody}"))
 	if status, text, _ := as("ann"); status != 401 || !strings.Contains(text, "not authenticated") {

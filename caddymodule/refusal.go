@@ -20,7 +20,7 @@ import (
 var (
 	errMissing  = &core.Error{Code: core.CodeUnauthorized, Message: "API key is required"}
 	errNobody   = &core.Error{Code: core.CodeUnauthorized, Message: "The caller is not authenticated"}
-	errNoUser   = &core.Error{Code: core.CodeUnauthorized, Message: "The caller is unknown"}
+	errNoUser   = &core.Error{Code: core.CodeKeyRestricted, Reason: core.ReasonUnknown, Message: "The caller is unknown", Field: "external_id"}
 	errInternal = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
 )
 
@@ -46,8 +46,8 @@ func (v *requestState) refusal() (int, *core.Error) {
 	case string(service.Denied), string(service.OverRate):
 		return http.StatusTooManyRequests, v.decision.Refusal()
 	}
-	if v.identifies {
-		return http.StatusUnauthorized, errNoUser
+	if v.identifies { // authenticated, so that no other credentials would help
+		return http.StatusForbidden, errNoUser
 	}
 	if v.ownerKey {
 		e := *v.decision.Refusal()

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -11,7 +12,7 @@ import (
 type externalRef struct{ account, id string }
 
 // identifyUser finds the user with the external id of a request, and makes the user if the request names a plan. It sets the outcome if the request is
-// refused before its quota is read.
+// refused before its quota is read, and NotMade if the user could not be made.
 func (s *Service) identifyUser(ctx context.Context, d *pendingDecision, r *Request) (*cachedUser, error) {
 	u, err := s.userByExternalID(ctx, d, externalRef{d.Account, r.External})
 	if errors.Is(err, core.ErrUserNotFound) && r.PlanName != "" {
@@ -24,11 +25,14 @@ func (s *Service) identifyUser(ctx context.Context, d *pendingDecision, r *Reque
 	}
 	invalid, ok := errors.AsType[*core.Error](err)
 	switch {
-	case errors.Is(err, core.ErrUserNotFound), errors.Is(err, core.ErrPlanNotFound):
+	case errors.Is(err, core.ErrUserNotFound):
 		d.Outcome = Unknown
 		return nil, nil
+	case errors.Is(err, core.ErrPlanNotFound):
+		d.Outcome, d.NotMade = Unknown, fmt.Errorf("no active plan has the name %q", r.PlanName)
+		return nil, nil
 	case ok && invalid.Code == core.CodeValidation && invalid.Field == "users":
-		d.Outcome, d.restriction = Restricted, restrictedUser("The account has as many users as it may have")
+		d.Outcome, d.NotMade, d.restriction = Restricted, err, restrictedUser("The account has as many users as it may have")
 		return nil, nil
 	case ok && invalid.Code == core.CodeValidation: // it cannot be an external id
 		d.Outcome = Malformed

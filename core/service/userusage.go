@@ -17,7 +17,7 @@ const MaxUserCounters = 100
 type UserUsage struct {
 	User *core.User
 
-	// The sums over the counters that decide for the user's keys.
+	// The sums over the counters that decide for the user's keys. Without keys: those of the counter of the user, once it has counted.
 	Used  int64
 	Limit int64    // at most math.MaxInt64, which is Unlimited
 	Plans []string // names without duplicates, in the order of the keys
@@ -82,10 +82,10 @@ func (s *Service) userUsage(ctx context.Context, v core.View, account string, id
 				counters = append(counters, shared)
 			}
 		}
-		return r.read(counters, true)
+		return r.read(counters)
 	})
 	if err == nil && !r.usage.Shared && u.PlanID != "" {
-		err = r.read([]limitedCounter{shared}, false)
+		err = r.readShared(shared)
 	}
 	return r.usage, err
 }
@@ -98,12 +98,26 @@ type userUsageReader struct {
 	usage *UserUsage
 }
 
-// read adds counters to the list and, if inSums, to the sums.
-func (r *userUsageReader) read(of []limitedCounter, inSums bool) error {
+// readShared adds the counter of a user with no key that draws on it.
+func (r *userUsageReader) readShared(shared limitedCounter) error {
+	cs, err := countersOf(r.view.Counters, []limitedCounter{shared}, limitedCounter.id)
+	if err != nil {
+		return err
+	}
+	return r.add([]limitedCounter{shared}, cs, r.usage.Total == 0 && cs[0].At != 0)
+}
+
+// read adds counters that keys draw on.
+func (r *userUsageReader) read(of []limitedCounter) error {
 	cs, err := countersOf(r.view.Counters, of, limitedCounter.id)
 	if err != nil {
 		return err
 	}
+	return r.add(of, cs, true)
+}
+
+// add adds counters to the list and, if inSums, to the sums.
+func (r *userUsageReader) add(of []limitedCounter, cs []core.Counter, inSums bool) (err error) {
 	for i, of := range of {
 		pl, known := r.plans[of.plan]
 		if !known {

@@ -58,6 +58,9 @@ type Decision struct {
 	// UnknownMeter is a meter of the request that no limit and no price of the account names, "" for none.
 	UnknownMeter string
 
+	// NotMade is why no user was made for an external id, nil for any other decision.
+	NotMade error
+
 	restriction *core.Error // with the outcome Restricted
 
 	// With the outcome OverRate, RetryAfter is the time until the rate allows a request, and RateOf is the owner of the rate: the
@@ -157,6 +160,8 @@ func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) er
 		s.recordRefusal(d, k, r, core.ReasonDisabled)
 	case d.Outcome == Expired:
 		s.recordRefusal(d, k, r, core.ReasonExpired)
+	case d.Outcome == Restricted && u != nil:
+		s.recordRefusal(d, k, r, core.ReasonRestricted)
 	case d.Outcome == "":
 		return s.consume(ctx, d, k, u, r)
 	}
