@@ -23,7 +23,7 @@ type Restrictions struct {
 	IPs       []string `json:"allowed_ips,omitzero"`       // addresses and blocks of addresses (CIDR); nil: every address
 	OwnLimits
 
-	Guard *Guard `json:"-"` // see Compiled
+	Guard *Guard `json:"-"` // see Compiled; nil without endpoints and addresses
 }
 
 // Guard is the form of endpoints and addresses that a decision reads. A nil list allows all.
@@ -80,11 +80,27 @@ func (r *Restrictions) Compiled() *Restrictions {
 	if err != nil {
 		return &Restrictions{Scopes: []string{}, Guard: &Guard{[]endpointPattern{}, []netip.Prefix{}}}
 	}
-	own := OwnLimits{slices.Clone(r.Limits), r.Rate}
-	for i := range own.Limits {
-		own.Limits[i].Meter = Intern(own.Limits[i].Meter) // then [Counter] compares pointers
+	c := &struct { // one allocation for most keys: for a decision, each further one is a likely cache miss
+		Restrictions
+		scopes [2]string
+		limits [1]Limit
+	}{Restrictions: Restrictions{OwnLimits: OwnLimits{Rate: r.Rate}}}
+	if r.Scopes != nil {
+		c.Scopes = append(c.scopes[:0], r.Scopes...)
 	}
-	return &Restrictions{Scopes: r.Scopes, OwnLimits: own, Guard: g}
+	if len(r.Limits) > 0 {
+		c.Limits = append(c.limits[:0], r.Limits...)
+	}
+	for i, scope := range c.Scopes {
+		c.Scopes[i] = Intern(scope)
+	}
+	for i := range c.Limits {
+		c.Limits[i].Meter = Intern(c.Limits[i].Meter) // then [Counter] compares pointers
+	}
+	if g.endpoints != nil || g.networks != nil {
+		c.Guard = g
+	}
+	return &c.Restrictions
 }
 
 func (g *Guard) addEndpoint(text string) (problem string) {
@@ -143,14 +159,10 @@ func (r *Restrictions) Refusal(n *Need, features []string) *Error {
 				return restricted("scopes", "The API key lacks the scope "+missing)
 			}
 		}
-		if r.Guard.endpoints != nil && !r.Guard.allowsEndpoint(n) {
-			return restricted("endpoint", "The API key may not use this endpoint")
-		}
-		if r.Guard.networks != nil && !r.Guard.allowsIP(n.IP) {
-			if n.IP == "" {
-				return restricted("ip_address", "The API key is bound to addresses, and the address of the user is unknown")
+		if r.Guard != nil {
+			if err := r.Guard.refusal(n); err != nil {
+				return err
 			}
-			return restricted("ip_address", "The API key may not be used from this address")
 		}
 	}
 	if missing := firstMissing(n.Features, features); missing != "" {
@@ -171,6 +183,19 @@ func firstMissing(texts, list []string) string {
 		}
 	}
 	return ""
+}
+
+// refusal returns why the guard refuses a request, nil if it allows the request.
+func (g *Guard) refusal(n *Need) *Error {
+	switch {
+	case g.endpoints != nil && !g.allowsEndpoint(n):
+		return restricted("endpoint", "The API key may not use this endpoint")
+	case g.networks == nil || g.allowsIP(n.IP):
+		return nil
+	case n.IP == "":
+		return restricted("ip_address", "The API key is bound to addresses, and the address of the user is unknown")
+	}
+	return restricted("ip_address", "The API key may not be used from this address")
 }
 
 func (g *Guard) allowsEndpoint(n *Need) bool {
