@@ -39,7 +39,7 @@ var forbiddenImports = []struct {
 	{"storage/badgerstore", []string{module + "/storage/memstore", module + "/storage/redisstore/...", module + "/storage/storetest",
 		module + "/storage/archive"}, "a store does not use another store"},
 	{"storage/badgerstore/internal/cachetable", []string{module + "/...", "github.com/dgraph-io/..."}, "the table is generic, without Badger or core"},
-	{"storage/badgerstore/internal/eventlog", []string{module + "/...", "github.com/dgraph-io/...", "log/slog"},
+	{"storage/eventlog", []string{module + "/...", "github.com/dgraph-io/...", "log/slog"},
 		"the log stores bytes at positions, without Badger or core"},
 	{"storage/badgerstore/internal/rankset", []string{module + "/...", "github.com/dgraph-io/...", "log/slog"},
 		"a set reads and writes records by key, without Badger or core"},

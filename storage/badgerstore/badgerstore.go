@@ -6,7 +6,7 @@
 //	                    │ events                           │ redo records
 //	                    ▼                                  ▼
 //	┌───────────────────────────────────────────────────────────────────┐
-//	│ event log (internal/eventlog): the truth, and the history         │
+//	│ event log (storage/eventlog): the truth, and the history          │
 //	└───────────────────────────────────────────────────────────────────┘
 //	                    │ checkpoints                      │ at once
 //	                    ▼                                  ▼
@@ -82,8 +82,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 

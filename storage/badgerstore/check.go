@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // CheckOptions has the callbacks of [Check].

@@ -120,7 +120,6 @@ type batched struct {
 	changes  uint32    // the value of counter.changes at that time
 	record   []byte    // within batch.bytes, nil when the counter is not in memory
 	ended    endedDays // the days to archive
-	daysSet  uint32    // the value of counter.daysSet at that time
 }
 
 // batchedRequestID is a request id in a batch, with the position of its event.
@@ -177,7 +176,7 @@ func (s *Store) checkpointAll() error {
 // lock of the shard, and then calls Flush of the event log, which returns the error of the append, too.
 func (s *Store) appendUnlogged(sh *shard) {
 	for e := range sh.table.All() {
-		if c := &e.Value; c.unlogged {
+		if c := &e.Value; c.unsaved == unlogged {
 			_ = s.appendSet(c)
 		}
 	}
@@ -206,7 +205,8 @@ func (b *batch) add(c *counter) {
 	from := len(b.bytes)
 	state, ended := c.forPage(c.kind)
 	b.bytes = state.encode(b.bytes)
-	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, b.bytes[from:len(b.bytes):len(b.bytes)], ended, c.daysSet})
+	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, b.bytes[from:len(b.bytes):len(b.bytes)], ended})
+	c.daysSet = false
 }
 
 // writeBatch writes a batch and empties it.
@@ -328,11 +328,11 @@ func (b *batch) markWritten(all *counterCache) {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
 		if c := sh.peekLocked(written.ref); c != nil && c == written.counter {
-			if c.daysSet == written.daysSet { // otherwise the archive has days that SetDays has replaced
+			if !c.daysSet { // otherwise the archive has days that SetDays has replaced
 				c.dropArchived(written.ended)
 			}
 			if c.changes == written.changes {
-				c.dirty, c.unsaved = false, false
+				c.dirty, c.unsaved = false, saved
 			}
 		}
 		if sh.pending[written.ref].position == written.position {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // TestDeleteManyCheckpointedKeys: a user with many used keys can be deleted after a checkpoint. The pages of the keys are

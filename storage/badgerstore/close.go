@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // maxClose is the longest time that Close takes. After it, records that are not in a table of Badger are in the event

@@ -8,7 +8,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // Consume implements [core.Store] in five steps:
@@ -231,7 +231,7 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 	}
 	for _, of := range counters {
 		of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
-		of.unsaved, of.unlogged = true, true
+		of.unsaved = unlogged
 		of.changedLocked()
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // segmentSuffix ends the names of the segments of the event log.

@@ -3,10 +3,10 @@ package badgerstore
 import (
 	"slices"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
-// Sizes in the files of the event log. They are unexported constants of internal/eventlog.
+// Sizes in the files of the event log. They are unexported constants of eventlog.
 const (
 	segmentData   = 4096    // the offset of the first block
 	blockOverhead = 21      // bytes of a block without its records

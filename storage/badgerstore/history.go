@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // The history of a counter is a list of entries, numbered from 1 in the order in which they were counted. Each entry is

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // The database is an index of the event log, and may be thrown away at any time. When there is any doubt about its files,

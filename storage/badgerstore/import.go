@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // SetHistory implements [core.Importer].
@@ -68,7 +68,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.CounterDay) error {
 	return s.importInto([]core.CounterID{id}, func(_ int, c *counter) error {
 		c.setDays(c.kind, days)
-		c.daysSet++
+		c.daysSet = true
 		return s.setLocked(c)
 	})
 }
@@ -87,7 +87,6 @@ func (s *Store) importInto(ids []core.CounterID, fn func(i int, c *counter) erro
 
 // setLocked appends the state of a changed counter to the event log. The caller holds the lock of its shard.
 func (s *Store) setLocked(c *counter) error {
-	c.unsaved = true
 	c.changedLocked()
 	return s.appendSet(c)
 }
@@ -127,7 +126,9 @@ var _ core.Importer = (*Store)(nil)
 // appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
 func (s *Store) appendSet(c *counter) error {
 	_, err := s.events.Append(c.encodeSet, eventlog.Keep{})
-	c.unlogged = err != nil
+	if c.unsaved = logged; err != nil {
+		c.unsaved = unlogged
+	}
 	return err
 }
 

@@ -40,7 +40,7 @@ const schema = 1
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
 //	E indexed      -                            the database has no change from this position on, uvarint
 //
-// The events of counters are in the event log: see internal/eventlog.
+// The events of counters are in the event log: see storage/eventlog.
 const (
 	kindSchema     = 'V' // 'v' in builds before the first release
 	kindAccount    = 'A'

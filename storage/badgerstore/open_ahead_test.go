@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // sizeOfLast returns the size of the last segment in the directory of a store.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // lossyDisk is a disk in memory with simulated power cuts. After a cut, each file has its synced bytes and a random part

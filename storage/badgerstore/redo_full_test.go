@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // fullDisk returns options for a store whose event log cannot write blocks while full is set.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // many is a number of keys whose records do not fit into one transaction of Badger.

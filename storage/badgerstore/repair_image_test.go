@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // imagedKill is a store that was killed, with one image. The image has pages of requests after its position.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // countEachSecond counts 1,000 requests, one in each second.

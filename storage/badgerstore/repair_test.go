@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
 // TestRepair: after a repair, each damaged event log opens, and Check finds no damage. Counters include the checkpoint and
