@@ -12,7 +12,37 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
+
+// strip removes secret, the used key value, and other key values from a request. With observe, a secret that
+// is no key and does not have its form stays, because it may be a credential of the upstream.
+func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *requestState) {
+	ctx := r.Context()
+	form := g.hasKeyForm(ctx, secret)
+	s := stripper{secret: secret, ours: form || v.decision.Key != nil, sources: g.Keys, gateway: g, ctx: ctx}
+	// An unknown key is no secret. The search for its copies would cost CPU time that anybody
+	// could cause.
+	s.masks = s.ours && (v.decision.Outcome != service.Unknown || g.passes(v))
+	if g.Observe && !s.ours {
+		s.secret = ""
+	}
+	s.strip(r)
+	s.stripOriginal(r, repl)
+}
+
+// usualSources are the default places of a key, in their normal form.
+var usualSources = []KeySource{defaultKeySources()[0].normal(), defaultKeySources()[1].normal()}
+
+// stripStray removes keys of Limitkeeper from the usual places of a request that needs none. Other values there may be credentials of the upstream.
+func (g *Gateway) stripStray(r *http.Request, repl *caddy.Replacer) {
+	s := stripper{sources: usualSources, ctx: r.Context()}
+	if g.account.Load() != nil { // else any value would have the form of a key
+		s.gateway = g
+	}
+	s.strip(r)
+	s.stripOriginal(r, repl)
+}
 
 // stripper removes key values from a request, so that no handler behind the gateway has or logs
 // them.
