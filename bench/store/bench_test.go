@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -256,8 +257,15 @@ const dieIn = "BENCH_DIE_IN"
 
 // BenchmarkOpen opens a store with a million keys and ten million entries in its history, and
 // makes the first decision. A process with the store ended by SIGKILL after 100,000 more
-// decisions. The files are in the page cache. Run it with -benchtime 1x.
+// decisions. The files are in the page cache. With rebuilds the database is missing, as if it was
+// damaged, and is rebuilt from the newest image and the event log. Run it with -benchtime 1x.
 func BenchmarkOpen(b *testing.B) {
+	for _, rebuilds := range []bool{false, true} {
+		b.Run(fmt.Sprint("rebuilds=", rebuilds), func(b *testing.B) { benchmarkOpen(b, rebuilds) })
+	}
+}
+
+func benchmarkOpen(b *testing.B, rebuilds bool) {
 	dir := fixture(b, "1000000-with-history", func(dir string) error {
 		return errors.Join(copyDir(dir, filled(b, million)), decideIn(dir, historyEntries))
 	})
@@ -267,6 +275,11 @@ func BenchmarkOpen(b *testing.B) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		b.Fatalf("the process ended with %v, want SIGKILL\n%s", err, &out)
+	}
+	if rebuilds {
+		if err := os.RemoveAll(filepath.Join(dir, "database")); err != nil {
+			b.Fatal(err)
+		}
 	}
 	start := time.Now()
 	s := open(b, dir, 1, service.DefaultKeyCache)

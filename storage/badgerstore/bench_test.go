@@ -138,7 +138,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 }
 
 // BenchmarkSnapshot makes snapshots of a store with a million keys, while 4 goroutines make requests. It logs the slowest
-// requests: without other work, during checkpoints, and during snapshots, which begin with a checkpoint. It reports the
+// requests: without other work, during checkpoints, during a scrub, and during snapshots, which begin with a checkpoint. It reports the
 // live memory of an open snapshot, and the memory that making it allocates.
 func BenchmarkSnapshot(b *testing.B) {
 	const keys, callers = 1_000_000, 4
@@ -197,6 +197,11 @@ func BenchmarkSnapshot(b *testing.B) {
 		}
 	}
 	report("during checkpoints")
+	s.background.ctx = b.Context()
+	if _, err := s.scrub(s.background.pace()); err != nil {
+		b.Fatal(err)
+	}
+	report("during a scrub, which writes an image")
 	var during []time.Duration
 	for b.Loop() {
 		b.StopTimer()
