@@ -55,13 +55,13 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// most is the length of a text that is shown whole, in characters.
-const most = 60
+// maxWhole is the longest text that is always shown whole, in characters.
+const maxWhole = 60
 
 // shown returns two JSON texts. If one of them is long, both lack the elements or members that are equal; all others are whole, so that
 // the difference is never cut off.
 func shown(before, after json.RawMessage) (was, is string) {
-	if max(utf8.RuneCount(before), utf8.RuneCount(after)) <= most {
+	if max(utf8.RuneCount(before), utf8.RuneCount(after)) <= maxWhole {
 		return string(before), string(after)
 	}
 	var lists [2][]json.RawMessage
