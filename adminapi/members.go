@@ -49,11 +49,16 @@ func (m *members) release() {
 	membersPool.Put(m)
 }
 
-// wrong records a fault of a member, if it is the first.
+// wrong records a fault of a member, if it is the first. The text of a fault inside a member begins with its path.
 func (m *members) wrong(_ int, path, text string) {
-	if m.err == nil {
-		m.err = m.call.faultFunc()(fieldName(topMember(&m.root, path)), text)
+	if m.err != nil {
+		return
 	}
+	top := topMember(&m.root, path)
+	if path != top {
+		text = fieldName(path) + ": " + text
+	}
+	m.err = m.call.faultFunc()(fieldName(top), text)
 }
 
 // decode parses the body and calls read, which takes the members it knows. Any other member is an

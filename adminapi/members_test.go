@@ -2,6 +2,7 @@ package adminapi_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -159,12 +160,13 @@ func TestUnknownMembersOfCreation(t *testing.T) {
 }
 
 // GET, change, PUT works with the whole object of the answer: PUT ignores the read-only
-// members. The key may have expired, its plan may be inactive, and the answer may be the one
+// members. The key may have expired, an override of the user may have ended, the plan may be inactive, and the answer may be the one
 // that shows the value of the key.
 func TestAnswersCanBeSentBack(t *testing.T) {
 	a := newAPI(t)
 	plan := a.plan(5)
-	user := a.do("POST", prefix+"/users", object{"name": "a", "email": "a@example.com", "external_id": "cus_1", "plan_id": plan, "metadata": object{"a": 1}}).want(201).data()
+	user := a.do("POST", prefix+"/users", object{"name": "a", "email": "a@example.com", "external_id": "cus_1", "plan_id": plan, "metadata": object{"a": 1},
+		"overrides": []object{{"meter": "requests", "max": 9, "period": "day", "until": "2026-03-14T10:00:00.5Z"}}}).want(201).data()
 	created := a.do("POST", prefix+"/keys", object{"name": "a", "user_id": user["user_id"], "plan_id": plan,
 		"expires_at": "2026-03-14T10:00:00Z", "metadata": object{"a": 1}}).want(201).data()
 	again := a.do("POST", prefix+"/keys/"+created["id"].(string)+"/regenerate", object{"grace_seconds": 60}).want(200).data()
@@ -192,6 +194,41 @@ func TestAnswersCanBeSentBack(t *testing.T) {
 		a.bad("PUT", prefix+keyPath, `{"api_key":`+v+`}`).wantField(core.CodeValidation, "api_key")
 	}
 	a.bad("PUT", prefix+keyPath, `{"expires_at":"2026-03-14T10:00:00.001Z"}`).wantField(core.CodeValidation, "expires_at")
+}
+
+// An override that has ended is refused when it is new or changed: it would change nothing, and nobody would notice.
+func TestEndedOverrides(t *testing.T) {
+	a := newAPI(t)
+	const old = `{"meter":"requests","max":9,"period":"day","until":"2026-03-14T10:00:00Z"}`
+	user := prefix + "/users/" + fmt.Sprint(a.do("POST", prefix+"/users", `{"name":"a","overrides":[`+old+`]}`).want(201).data()["user_id"])
+	a.clock.advance(time.Hour)
+	for _, list := range []string{
+		`{"meter":"requests","max":10,"period":"day","until":"2026-03-14T10:00:00Z"}`,
+		`{"meter":"requests","max":9,"period":"week","until":"2026-03-14T10:00:00Z"}`,
+		`{"meter":"requests","max":9,"period":"day","until":"2026-03-14T10:00:01Z"}`,
+		old + `,{"meter":"tokens","max":9,"period":"day","until":"1970-01-01T00:00:00Z"}`,
+	} {
+		a.bad("PUT", user, `{"overrides":[`+list+`]}`).wantField(core.CodeValidation, "overrides")
+		a.bad("POST", prefix+"/users", `{"name":"b","overrides":[`+list+`]}`).wantField(core.CodeValidation, "overrides")
+	}
+	for _, list := range []string{`{"meter":"tokens","max":9,"period":"day"},` + old, strings.Replace(old, "Z", "+00:00", 1), strings.Replace(old, "14T", "15T", 1), ``} {
+		a.do("PUT", user, `{"overrides":[`+list+`]}`).want(200)
+	}
+}
+
+// The message about a member inside another one has its path. Otherwise "Unknown member" would not say which.
+func TestInnerMembers(t *testing.T) {
+	a := newAPI(t)
+	for body, want := range map[string]string{
+		`{"name":"a","overrides":[{"meter":"requests","max":9,"period":"day","on_exceed":"allow"}]}`:                          "overrides[0].on_exceed: Unknown member",
+		`{"name":"a","overrides":[{"max":9,"period":"day"}]}`:                                                                 "overrides[0]: A limit has a meter, a max and a period",
+		`{"name":"a","overrides":[{"meter":"requests","max":9,"period":"day","until":"2026-03-14"}]}`:                         "overrides[0].until: Must be a time as in RFC 3339, such as 2030-01-31T00:00:00Z",
+		`{"name":"a","overrides":[{"meter":"requests","max":9,"period":"day"},{"meter":"requests","max":9,"period":"days"}]}`: "overrides[1].period: Must be one of minute, hour, day, week, month, year, lifetime",
+	} {
+		if got := a.bad("POST", prefix+"/users", body).wantField(core.CodeValidation, "overrides").at("details")["message"]; got != want {
+			t.Errorf("%s: got the message %v, want %s", body, got, want)
+		}
+	}
 }
 
 // A published client sends an object named context with a validation. It has no effect.

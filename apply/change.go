@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -47,19 +49,71 @@ func (c Change) String() string {
 		if i == 0 {
 			separator = ": "
 		}
-		fmt.Fprintf(&b, "%s%s %s → %s", separator, m.Name, short(m.Before), short(m.After))
+		was, is := shown(m.Before, m.After)
+		fmt.Fprintf(&b, "%s%s %s → %s", separator, m.Name, was, is)
 	}
 	return b.String()
 }
 
-// short returns a JSON text, shortened to 60 characters.
-func short(text json.RawMessage) string {
-	const most = 60
-	s := string(text)
-	if utf8.RuneCountInString(s) > most {
-		s = string([]rune(s)[:most]) + "…"
+// maxWhole is the longest text that is always shown whole, in characters.
+const maxWhole = 60
+
+// shown returns two JSON texts. If one of them is long, both lack the elements or members that are equal; all others are whole, so that
+// the difference is never cut off.
+func shown(before, after json.RawMessage) (was, is string) {
+	if max(utf8.RuneCount(before), utf8.RuneCount(after)) <= maxWhole {
+		return string(before), string(after)
 	}
-	return s
+	var lists [2][]json.RawMessage
+	if unmarshal(before, &lists[0]) && unmarshal(after, &lists[1]) && lists[0] != nil && lists[1] != nil {
+		return withoutEqual(lists[0], lists[1])
+	}
+	var objects [2]map[string]json.RawMessage
+	if unmarshal(before, &objects[0]) && unmarshal(after, &objects[1]) && objects[0] != nil && objects[1] != nil {
+		return objectWithout(objects[0], objects[1]), objectWithout(objects[1], objects[0])
+	}
+	return string(before), string(after)
+}
+
+func unmarshal(text json.RawMessage, into any) bool { return json.Unmarshal(text, into) == nil }
+
+// withoutEqual returns two lists with … in place of equal elements: those at both ends, and in lists of one length those at one index.
+func withoutEqual(before, after []json.RawMessage) (was, is string) {
+	shorter := min(len(before), len(after))
+	head, tail := 0, 0
+	for head < shorter && bytes.Equal(before[head], after[head]) {
+		head++
+	}
+	for tail < shorter-head && bytes.Equal(before[len(before)-1-tail], after[len(after)-1-tail]) {
+		tail++
+	}
+	list := func(elements []json.RawMessage) string {
+		var parts []string
+		for i, e := range elements {
+			switch {
+			case i >= head && i < len(elements)-tail && (len(before) != len(after) || !bytes.Equal(before[i], after[i])):
+				parts = append(parts, string(e))
+			case len(parts) == 0 || parts[len(parts)-1] != "…":
+				parts = append(parts, "…")
+			}
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	}
+	return list(before), list(after)
+}
+
+// objectWithout returns an object with … in place of the members that are equal in another object.
+func objectWithout(of, other map[string]json.RawMessage) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if value, has := other[name]; !has || !bytes.Equal(of[name], value) {
+			parts = append(parts, string(encode(name))+":"+string(of[name]))
+		}
+	}
+	if len(parts) < len(of) {
+		parts = append(parts, "…")
+	}
+	return "{" + strings.Join(parts, ",") + "}"
 }
 
 // differences returns the members of two states of a resource that differ, as a file would have them. planName returns the name of a plan.

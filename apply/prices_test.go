@@ -31,7 +31,7 @@ plans: [{name: free, max_requests: 100, request_period: day}]
 			b.Errorf("got %v, want the account unchanged: %v", after, before)
 		}
 		b.apply("account: acme\nprices: [{endpoint: /x, costs: {requests: 2}}]\n", apply.Options{},
-			`~ prices "acme": rules [{"endpoint":"POST,PUT /v1/search*","costs":{"requests":10}}… → [{"endpoint":"/x","costs":{"requests":2}}]`)
+			`~ prices "acme": rules [{"endpoint":"POST,PUT /v1/search*","costs":{"requests":10}},{"model":"gpt-4o-mini*","costs":{"tokens":"input + output"}}] → [{"endpoint":"/x","costs":{"requests":2}}]`)
 		if q, err := b.svc.Quote(t.Context(), b.account, core.PricedRequest{Method: "GET", Path: "/x"}); err != nil || q.Requests != 2 {
 			b.Errorf("the price of a request: got %+v, %v", q, err)
 		}

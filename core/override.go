@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -32,7 +33,7 @@ func (t *Terms) Override(o *Overrides, at time.Time) {
 	}
 	t.Further = slices.Clone(t.Further) // other terms share it
 	for _, by := range *o {
-		if by.Until != nil && !at.Before(*by.Until) {
+		if by.ended(at) {
 			continue
 		}
 		if by.Meter == MeterRequests && by.Period == t.Period && t.Limit != Unlimited {
@@ -54,4 +55,21 @@ func checkOverrides(list []Override) error {
 		limits[i] = Limit{Meter: o.Meter, Max: o.Max, Period: o.Period}
 	}
 	return checkLimits("overrides", limits)
+}
+
+// checkEnds returns an error if an override has ended that is not among the earlier ones: it would change nothing.
+func checkEnds(list, earlier []Override, now time.Time) error {
+	for i, o := range list {
+		if o.ended(now) && !slices.ContainsFunc(earlier, o.equal) {
+			return Invalid("overrides", fmt.Sprintf("The until of override %d must be in the future", i+1))
+		}
+	}
+	return nil
+}
+
+// ended reports whether the plan applies again at a time.
+func (o Override) ended(at time.Time) bool { return o.Until != nil && !at.Before(*o.Until) }
+
+func (o Override) equal(p Override) bool {
+	return o.Meter == p.Meter && o.Max == p.Max && o.Period == p.Period && (o.Until == nil) == (p.Until == nil) && OrZero(o.Until).Equal(OrZero(p.Until))
 }

@@ -78,7 +78,7 @@ type UserPatch struct {
 	CustomStart Optional[time.Time]
 }
 
-// UserMembers describe users. The transaction checks plan_id and custom_start.
+// UserMembers describe users. The transaction checks plan_id and custom_start, and that an override ends in the future.
 var UserMembers = Members[User, UserPatch]{
 	List: []Member[User, UserPatch]{
 		nameMember(func(p *UserPatch) **string { return &p.Name }, func(u *User) *string { return &u.Name }),
@@ -109,5 +109,14 @@ var UserMembers = Members[User, UserPatch]{
 	fresh: func() *User { return new(User) },
 }
 
-// Check returns the error of the members that an account does not affect, for a new user.
+// Check returns the error of the members that neither an account nor the time affects, for a new user.
 func (p UserPatch) Check() error { return UserMembers.Apply(&p, new(User)) }
+
+// Apply checks and sets the members that do not depend on other resources. An override that has ended may stay as it is: what GET
+// answers can be sent back.
+func (p UserPatch) Apply(u *User, now time.Time) error {
+	if err := checkEnds(OrZero(p.Overrides.Value), u.Overrides.List(), now); err != nil {
+		return err
+	}
+	return UserMembers.Apply(&p, u)
+}

@@ -12,7 +12,7 @@ import (
 
 // applyUser checks and sets the members of a user.
 func (b *Transaction) applyUser(p core.UserPatch, u *core.User) error {
-	if err := core.UserMembers.Apply(&p, u); err != nil || !p.PlanID.Set {
+	if err := p.Apply(u, b.s.now()); err != nil || !p.PlanID.Set {
 		return err
 	}
 	return b.applyPlan(p, u)
