@@ -17,7 +17,7 @@ const MaxUserCounters = 100
 type UserUsage struct {
 	User *core.User
 
-	// The sums over the counters that decide for the user's keys. Without keys: those of the counter of the user, once it has counted.
+	// The sums over the counters that decide for the user's keys. A user without keys has the numbers of its own counter, once that has counted.
 	Used  int64
 	Limit int64    // at most math.MaxInt64, which is Unlimited
 	Plans []string // names without duplicates, in the order of the keys
