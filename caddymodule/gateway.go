@@ -190,8 +190,8 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// onePlaceholder matches the form of [Gateway.Identify]. With text or another placeholder beside it, all callers for whom the
-// placeholder is empty would have the rest as their id, and share a user.
+// onePlaceholder matches one placeholder and nothing else: the form of [Gateway.Identify]. With acme-{http.auth.user.id}, all callers
+// without an id would share the user acme-.
 var onePlaceholder = regexp.MustCompile(`^\{[^{}]+\}$`)
 
 // check returns an error for an invalid option, and parses the costs.

@@ -112,7 +112,7 @@ func (s *stripper) stripOriginal(r *http.Request, repl *caddy.Replacer) {
 
 // mayHold reports whether a text may hold a copy of the used key value. Cheap pre-check that is false for most texts.
 func (s *stripper) mayHold(text string) bool {
-	return !s.ours || strings.IndexByte(text, '%') >= 0 || strings.Contains(text, s.secret)
+	return s.ours && (strings.IndexByte(text, '%') >= 0 || strings.Contains(text, s.secret))
 }
 
 // isPlace reports whether keys are looked for in a header field.

@@ -144,23 +144,33 @@ func normalPath(text string) (normal string, ok bool) {
 	if isNormal(text) {
 		return text, true
 	}
-	if i := strings.IndexAny(text, "?#"); i >= 0 {
-		text = text[:i]
-	}
+	text = before(text, "?#")
 	decoded, err := url.PathUnescape(text)
 	if err != nil || strings.Contains(strings.ToLower(text), "%2f") || strings.ContainsAny(decoded, ";"+ambiguous) || strings.HasPrefix(decoded, "//") ||
 		!isPlain(decoded) {
 		return "", false
 	}
-	decoded = strings.ToLower(decoded)
 	if !strings.HasPrefix(decoded, "/") {
-		return decoded, true
+		return strings.ToLower(decoded), true
 	}
-	normal = path.Clean(decoded)
-	if normal != "/" && strings.HasSuffix(decoded, "/") {
-		normal += "/"
+	return clean(decoded), true
+}
+
+// before returns a text up to the first of some characters.
+func before(text, characters string) string {
+	if i := strings.IndexAny(text, characters); i >= 0 {
+		return text[:i]
 	}
-	return normal, true
+	return text
+}
+
+// clean returns a decoded path in lower case, with its dot segments resolved and with single slashes. A slash at its end stays.
+func clean(decoded string) string {
+	c := path.Clean(strings.ToLower(decoded))
+	if c != "/" && strings.HasSuffix(decoded, "/") {
+		c += "/"
+	}
+	return c
 }
 
 // isNormal reports whether one look at each byte shows that a path is its own normal form, as for most paths: BenchmarkQuote takes 220 ns in place of 420.
@@ -180,26 +190,17 @@ func isNormal(text string) bool {
 
 // caddyPath returns a path as Caddy's matcher path reads it: decoded, in lower case, with its dot segments resolved.
 func caddyPath(text string) string {
-	if i := strings.IndexAny(text, "?#"); i >= 0 {
-		text = text[:i]
-	}
+	text = before(text, "?#")
 	if decoded, err := url.PathUnescape(text); err == nil {
 		text = decoded
 	}
-	clean := path.Clean(strings.ToLower(text))
-	if strings.HasSuffix(text, "/") && clean != "/" {
-		clean += "/"
-	}
-	return clean
+	return clean(text)
 }
 
-// lenientPath returns a path as a program may read it that decodes twice, takes a backslash for a slash, drops path parameters (;), and ends the path
-// at a null byte and at a ? or # that was escaped.
+// lenientPath returns a path as a program may read it that decodes up to three times, takes a backslash for a slash, drops path parameters (;), and
+// ends the path at a null byte and at a ? or # that was escaped.
 func lenientPath(text string) string {
-	text = strings.ReplaceAll(caddyPath(caddyPath(text)), `\`, "/")
-	if i := strings.IndexAny(text, "?#\x00"); i >= 0 {
-		text = text[:i]
-	}
+	text = before(strings.ReplaceAll(caddyPath(caddyPath(text)), `\`, "/"), "?#\x00")
 	segments := strings.Split(text, "/")
 	for i, s := range segments {
 		segments[i], _, _ = strings.Cut(s, ";")

@@ -159,10 +159,8 @@ func (r *Restrictions) Refusal(n *Need, features []string) *Error {
 				return restricted("scopes", "The API key lacks the scope "+missing)
 			}
 		}
-		if r.Guard != nil {
-			if err := r.Guard.refusal(n); err != nil {
-				return err
-			}
+		if err := r.Guard.refusal(n); err != nil {
+			return err
 		}
 	}
 	if missing := firstMissing(n.Features, features); missing != "" {
@@ -185,9 +183,11 @@ func firstMissing(texts, list []string) string {
 	return ""
 }
 
-// refusal returns why the guard refuses a request, nil if it allows the request.
+// refusal returns why the guard refuses a request, nil if it allows the request. A nil guard allows all.
 func (g *Guard) refusal(n *Need) *Error {
 	switch {
+	case g == nil:
+		return nil
 	case g.endpoints != nil && !g.allowsEndpoint(n):
 		return restricted("endpoint", "The API key may not use this endpoint")
 	case g.networks == nil || g.allowsIP(n.IP):

@@ -82,10 +82,10 @@ func (s *Service) userUsage(ctx context.Context, v core.View, account string, id
 				counters = append(counters, shared)
 			}
 		}
-		return r.read(counters)
+		return r.read(counters, func(*core.Counter) bool { return true })
 	})
 	if err == nil && !r.usage.Shared && u.PlanID != "" {
-		err = r.readShared(shared)
+		err = r.read([]limitedCounter{shared}, func(c *core.Counter) bool { return r.usage.Total == 0 && c.At != 0 })
 	}
 	return r.usage, err
 }
@@ -98,41 +98,28 @@ type userUsageReader struct {
 	usage *UserUsage
 }
 
-// readShared adds the counter of a user with no key that draws on it.
-func (r *userUsageReader) readShared(shared limitedCounter) error {
-	cs, err := countersOf(r.view.Counters, []limitedCounter{shared}, limitedCounter.id)
-	if err != nil {
-		return err
-	}
-	return r.add([]limitedCounter{shared}, cs, r.usage.Total == 0 && cs[0].At != 0)
-}
-
-// read adds counters that keys draw on.
-func (r *userUsageReader) read(of []limitedCounter) error {
+// read adds counters to the list, and those for which inSums returns true to the sums.
+func (r *userUsageReader) read(of []limitedCounter, inSums func(*core.Counter) bool) error {
 	cs, err := countersOf(r.view.Counters, of, limitedCounter.id)
 	if err != nil {
 		return err
 	}
-	return r.add(of, cs, true)
-}
-
-// add adds counters to the list and, if inSums, to the sums.
-func (r *userUsageReader) add(of []limitedCounter, cs []core.Counter, inSums bool) (err error) {
 	for i, of := range of {
+		sums := inSums(&cs[i])
 		pl, known := r.plans[of.plan]
 		if !known {
 			if pl, err = r.view.Plan(of.plan); err != nil {
 				return err
 			}
 			r.plans[of.plan] = pl
-			if inSums {
+			if sums {
 				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
 		terms := termsOf(pl, r.usage.User, of.key, r.at)
 		limits := terms.Usages(&cs[i], &cs[i], of.anchors, r.at)
 		r.usage.add(LimitedCounter{pl, core.CounterUsage{CounterID: of.CounterID, Seq: of.seq, Usage: limits[0].Usage}, limits})
-		if inSums {
+		if sums {
 			r.usage.Used = core.AddSaturating(r.usage.Used, cs[i].Usage(core.MeterRequests, pl.Period, of.anchors, r.at).Used)
 			if terms.Limit == core.Unlimited {
 				r.usage.Limit = core.Unlimited

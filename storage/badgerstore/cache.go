@@ -28,7 +28,7 @@ type counter struct {
 	gone    bool // removed from the table of its shard
 	dirty   bool // its page is older
 	daysSet bool // SetDays has replaced the days since the running checkpoint took the counter
-	unsaved unsaved
+	savedBy savedBy
 
 	changes uint32        // number of changes
 	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
@@ -36,14 +36,14 @@ type counter struct {
 	shortChain [shortLinks]int64 // memory of a short chain, beside the counter to save a cache miss
 }
 
-// unsaved says whether page and events together give the state of a counter. Otherwise the counter is not evictable before the next
-// checkpoint. An entry with a counter of 8 bytes more would take 32 bytes more.
-type unsaved uint8
+// savedBy says what gives the state of a counter together with its page. Only a counter that its events give is evictable before the
+// next checkpoint. It is one byte: with 8 bytes more, a counter in memory would take 32 bytes more.
+type savedBy uint8
 
 const (
-	saved    unsaved = iota
-	logged           // a record of the event log has the state: see import.go
-	unlogged         // the next checkpoint appends the state to the event log
+	byEvents  savedBy = iota
+	byRecord          // a record of the event log that has the whole state: see import.go
+	byNothing         // the next checkpoint appends such a record
 )
 
 // shortLinks is the maximum length of the chain of a history of up to 247 entries. Most longer
@@ -231,7 +231,7 @@ func (s *shard) addLocked(r ref, written int64) *counter {
 }
 
 // maxCandidates is the number of counters that evictLocked looks at. It bounds the work under the
-// lock of a shard whose counters are unsaved or in constant use.
+// lock of a shard whose counters cannot be evicted yet or are in constant use.
 const maxCandidates = 32
 
 // evictLocked evicts a counter, and reports whether it found one. The event log can be read up to
@@ -263,7 +263,7 @@ func (all *counterCache) hits() (sum uint64) {
 
 // evictable reports whether the state of a counter can be read from its page and its events.
 func (c *counter) evictable(written int64) bool {
-	return c.busy == nil && c.applied < written && c.unsaved == saved
+	return c.busy == nil && c.applied < written && c.savedBy == byEvents
 }
 
 // bucket is the token bucket of a counter, and the units that the rate of the last request gives back in a millisecond.

@@ -176,7 +176,7 @@ func (s *Store) checkpointAll() error {
 // lock of the shard, and then calls Flush of the event log, which returns the error of the append, too.
 func (s *Store) appendUnlogged(sh *shard) {
 	for e := range sh.table.All() {
-		if c := &e.Value; c.unsaved == unlogged {
+		if c := &e.Value; c.savedBy == byNothing {
 			_ = s.appendSet(c)
 		}
 	}
@@ -332,7 +332,7 @@ func (b *batch) markWritten(all *counterCache) {
 				c.dropArchived(written.ended)
 			}
 			if c.changes == written.changes {
-				c.dirty, c.unsaved = false, saved
+				c.dirty, c.savedBy = false, byEvents
 			}
 		}
 		if sh.pending[written.ref].position == written.position {

@@ -231,7 +231,7 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 	}
 	for _, of := range counters {
 		of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
-		of.unsaved = unlogged
+		of.savedBy = byNothing
 		of.changedLocked()
 	}
 }

@@ -86,7 +86,7 @@ func (s *Store) heal() {
 	}
 }
 
-// reopen opens the event log again, and then the database. The caller holds life. It first writes all events and unlogged counters to the
+// reopen opens the event log again, and then the database. The caller holds life. It first writes all events, and the counters that nothing saves, to the
 // files of the event log, because the replay reads only these files.
 func (s *Store) reopen(cause error) error {
 	for i := range s.counters.shards {

@@ -126,8 +126,8 @@ var _ core.Importer = (*Store)(nil)
 // appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
 func (s *Store) appendSet(c *counter) error {
 	_, err := s.events.Append(c.encodeSet, eventlog.Keep{})
-	if c.unsaved = logged; err != nil {
-		c.unsaved = unlogged
+	if c.savedBy = byRecord; err != nil {
+		c.savedBy = byNothing
 	}
 	return err
 }

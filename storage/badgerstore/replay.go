@@ -148,7 +148,7 @@ func (r *replay) set(payload []byte, position int64) error {
 	}
 	t.keepDays(&c.counterState)
 	r.s.counters.shard(of).setStateLocked(c, t, 0)
-	c.unsaved = logged
+	c.savedBy = byRecord
 	c.changedLocked()
 	return nil
 }

@@ -60,7 +60,8 @@ if ARGV[4] then
 	end
 end
 
--- costs has the cost on each meter, 0 for a meter that is charged later. limits has the further limits of the request (nlimits), then those of the key (nown).
+-- costs: by the name of a meter, the cost on it, 0 if it is charged later. limits: a list of the nlimits further limits of the
+-- request, and then of the nown limits of the key.
 local costs, limits
 if ncosts > 0 or nlimits > 0 or nown > 0 or nlater > 0 then
 	costs, limits = {requests = cost > 0 and cost or nil}, {}
