@@ -162,7 +162,7 @@ func appendRests(b []byte, limits []core.LimitUsage, d *service.Decision, now ti
 		}
 	}
 	if d.RetryAfter > 0 {
-		b = appendRate(b, len(limits), d.RateOf, ";r=", 0)
+		b = appendRate(b, len(limits), d.RefusedBy, ";r=", 0)
 		b = appendParameter(b, ";t=", service.WholeSeconds(d.RetryAfter))
 	}
 	return b
@@ -185,7 +185,7 @@ const ratePolicy = "rate"
 // PolicyName returns the name of the limit or rate that has refused a request, as it is in the RateLimit fields.
 func PolicyName(d *service.Decision) string {
 	if d.RetryAfter > 0 {
-		return string(append(appendOrigin(nil, d.RateOf), ratePolicy...))
+		return string(append(appendOrigin(nil, d.RefusedBy), ratePolicy...))
 	}
 	return string(appendPolicy(appendOrigin(nil, d.Of), d.Limit))
 }

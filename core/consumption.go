@@ -7,21 +7,23 @@ import (
 
 // Terms are the plan and the limits under which a request is decided.
 type Terms struct {
-	PlanID   string
-	PlanName string
-	Period   Period    // of the primary limit, which is of the meter requests
-	OnExceed OnExceed  // of the primary limit
-	Limit    int64     // the primary limit; Unlimited for none
-	Further  []Limit   // the other limits of the plan and the user; they are shared, do not change them
-	Rate     *Rate     // nil for none; it is shared, do not change it
-	OfUser   uint64    // bit i is set if the limit with the index i is an override of the user
-	Own      OwnLimits // of the key alone, on its own counter; they are shared, do not change them
+	PlanID      string
+	PlanName    string
+	Period      Period    // of the primary limit, which is of the meter requests
+	OnExceed    OnExceed  // of the primary limit
+	Limit       int64     // the primary limit; Unlimited for none
+	Further     []Limit   // the other limits of the plan and the user; they are shared, do not change them
+	Rate        *Rate     // nil for none; it is shared, do not change it
+	Concurrency int64     // the most open holds of the deciding counter; 0 for no bound
+	OfUser      uint64    // bit i is set if the limit with the index i is an override of the user
+	Own         OwnLimits // of the key alone, on its own counter; they are shared, do not change them
 }
 
-// WithoutRates returns a copy without rates. Stores keep this copy with the first answer to a request id.
+// WithoutRates returns a copy without rates and concurrencies. Stores keep this copy with the first answer to a request id.
 func (t *Terms) WithoutRates() *Terms {
 	c := *t
 	c.Rate, c.Own.Rate = nil, nil
+	c.Concurrency, c.Own.Concurrency = 0, 0
 	return &c
 }
 
@@ -104,6 +106,12 @@ type Consumption struct {
 
 	// Adjustment, if set, replaces the request: the store changes the deciding counter, and never denies.
 	Adjustment *Adjustment
+
+	// Hold, if set, opens a hold on the costs of the request, if it is allowed.
+	Hold *NewHold
+
+	// Settlement, if set, replaces the request: it ends a hold, with the costs as the final ones. Only [Store.Settle] takes it.
+	Settlement *Settlement
 }
 
 // Counts reports whether the request is counted. Any other request is a look: it costs nothing, and checks every limit.
@@ -114,12 +122,7 @@ func (c *Consumption) costOf(meter string) int64 {
 	if meter == MeterRequests {
 		return c.Cost
 	}
-	for _, m := range c.Costs {
-		if m.Meter == meter {
-			return m.Cost
-		}
-	}
-	return 0
+	return costIn(c.Costs, meter)
 }
 
 // needs reports whether a limit must have something left although the request costs 0 of its meter: the meter is charged
@@ -147,7 +150,8 @@ type ConsumeResult struct {
 	Allowed    bool
 	Reason     Reason        // why the request is denied, "" if it is allowed
 	RetryAfter time.Duration // with ReasonRate: the time until each bucket has a token
-	RateOf     Origin        // with ReasonRate: the owner of the rate, OfPlan or OfKey
+	RefusedBy  Origin        // with ReasonRate and ReasonConcurrency: the owner of the rate or concurrency, OfPlan or OfKey
+	HoldID     string        // of the hold that the request, or the request that it repeats, has opened; "" without one
 	Deciding   int           // the index of the deciding limit: see [Terms.LimitAt]
 	Usage      Usage         // of the deciding limit, after the step
 	Limits     []LimitUsage  // by the index of the limit; nil if there is only the primary one. Without a primary limit, index 0 is zero.

@@ -111,10 +111,10 @@ func (c *Counter) readFor(r *Consumption) reading {
 }
 
 // Decide returns the result of a request, and changes nothing. The counter c decides. The limits of the key alone read the
-// counter key. A request is allowed when every limit has room for its cost on the meter of the limit, and every bucket has a
-// token. A limit has room for a cost of 0, unless the meter is charged later. A request that costs nothing at all is allowed
+// counter key. A request is allowed when every limit has room for its cost on the meter of the limit, every concurrency for its
+// hold, and every bucket has a token. A limit has room for a cost of 0, unless the meter is charged later. A request that costs nothing at all is allowed
 // while every limit has something left, and every bucket a token. A limit with [AllowExceed] has room for everything.
-func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult {
+func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets, open InFlight) ConsumeResult {
 	if r.Adjustment != nil {
 		return ConsumeResult{Allowed: true}
 	}
@@ -140,6 +140,10 @@ func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult
 	case !allowed:
 		reason = ReasonQuota
 	default:
+		if of = open.refusal(r); of != "" {
+			reason = ReasonConcurrency
+			break
+		}
 		if wait, of = b.Wait(r); wait > 0 {
 			reason = ReasonRate
 			break
@@ -149,11 +153,14 @@ func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets) ConsumeResult
 		}
 	}
 	v := r.Result(reason, at, keyAt, used)
-	v.RetryAfter, v.RateOf = wait, of
+	v.RetryAfter, v.RefusedBy = wait, of
+	if v.Allowed && r.Hold != nil && r.Counts() {
+		v.HoldID = r.Hold.ID
+	}
 	return v
 }
 
-// Result returns the result of a decision, without RetryAfter and RateOf. The reason is "" for an allowed request. The times at
+// Result returns the result of a decision, without RetryAfter, RefusedBy and HoldID. The reason is "" for an allowed request. The times at
 // and keyAt select the windows of the deciding counter and of the counter of the key. used is the usage under each limit after
 // the decision.
 //
@@ -243,7 +250,7 @@ func (c *Counter) Adjust(a *Adjustment, ch *Charge) {
 		return
 	}
 	for p := range t {
-		t[p] = min(max(0, min(t[p], MaxLimit)+a.Value), MaxLimit)
+		t[p] = addBounded(t[p], a.Value)
 	}
 }
 

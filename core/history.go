@@ -23,11 +23,12 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonQuota      Reason = "quota"      // a limit has no room
-	ReasonRate       Reason = "rate"       // the bucket has no token
-	ReasonDisabled   Reason = "disabled"   // the key is inactive or its user disabled
-	ReasonExpired    Reason = "expired"    // the key has expired
-	ReasonRestricted Reason = "restricted" // the key or its plan does not allow such a request
+	ReasonQuota       Reason = "quota"       // a limit has no room
+	ReasonRate        Reason = "rate"        // the bucket has no token
+	ReasonDisabled    Reason = "disabled"    // the key is inactive or its user disabled
+	ReasonExpired     Reason = "expired"     // the key has expired
+	ReasonRestricted  Reason = "restricted"  // the key or its plan does not allow such a request
+	ReasonConcurrency Reason = "concurrency" // too many holds are open
 
 	ReasonUnknown   Reason = "unknown"   // no key of the account has the value; never in a history
 	ReasonMalformed Reason = "malformed" // the value does not have the form of a key; never in a history
@@ -35,7 +36,7 @@ const (
 
 // Reasons returns the reasons of denials in a history. Stores keep the index of a reason in this list, so append new reasons only.
 func Reasons() []Reason {
-	return []Reason{ReasonQuota, ReasonRate, ReasonDisabled, ReasonExpired, ReasonRestricted}
+	return []Reason{ReasonQuota, ReasonRate, ReasonDisabled, ReasonExpired, ReasonRestricted, ReasonConcurrency}
 }
 
 // Entry is one request in the history, allowed or denied. It never holds a secret.
@@ -51,7 +52,9 @@ type Entry struct {
 	Denied   bool        `json:"denied,omitempty"`
 	Reason   Reason      `json:"reason,omitempty"` // of a denied request
 
-	Adjustment *Adjustment `json:"adjustment,omitempty"` // of an entry that is not a request; nil for a request
+	Adjustment *Adjustment `json:"adjustment,omitempty"` // of an entry that is not a request; nil for any other
+	Settlement *Settlement `json:"settlement,omitempty"` // of an entry that ends a hold, with its final costs; nil for any other
+	HoldID     string      `json:"hold_id,omitempty"`    // of the hold that the request has opened
 
 	// Late is how much earlier At is than the latest time of an older entry of the history, 0 if no older entry is later. Only Store.History
 	// sets it.

@@ -44,7 +44,7 @@ type GraceValue struct {
 	Until  time.Time      `json:"until"`
 }
 
-// Own returns the limits and the rate of the key alone.
+// Own returns the limits, the rate and the concurrency of the key alone.
 func (k *Key) Own() OwnLimits {
 	if k.Restrictions == nil {
 		return OwnLimits{}
@@ -121,6 +121,7 @@ type KeyPatch struct {
 	AllowedIPs       Optional[[]string]
 	Limits           Optional[[]Limit]
 	Rate             Optional[Rate]
+	Concurrency      Optional[int64]
 	Secret           *string // must be a present value of the key: callers cannot choose values
 
 	// Digest is the SHA-256 of the value of the key, in place of a new value. A key that gets another digest loses its
@@ -150,6 +151,7 @@ var KeyMembers = Members[Key, KeyPatch]{
 			restrict(func(r *Restrictions, v *[]Limit) { r.Limits = OrZero(v) })),
 		nullable("rate", TypeRate, func(p *KeyPatch) *Optional[Rate] { return &p.Rate }, func(k *Key) *Rate { return k.Own().Rate },
 			restrict(func(r *Restrictions, v *Rate) { r.Rate = v })),
+		concurrencyMember(func(p *KeyPatch) *Optional[int64] { return &p.Concurrency }, func(k *Key) int64 { return k.Own().Concurrency }, setConcurrency),
 	},
 	fresh: func() *Key { return new(Key) },
 	rule:  (*Key).checkRestrictions,

@@ -101,10 +101,11 @@ func (u *LimitUsage) Share() float64 {
 	return float64(u.Used) / float64(max(u.Max, 1))
 }
 
-// OwnLimits are the limits and the rate of one key. They apply together with the limits and the rate of its plan.
+// OwnLimits are the limits, the rate and the concurrency of one key. They apply together with those of its plan.
 type OwnLimits struct {
-	Limits []Limit `json:"limits,omitempty"`
-	Rate   *Rate   `json:"rate,omitempty"`
+	Limits      []Limit `json:"limits,omitempty"`
+	Rate        *Rate   `json:"rate,omitempty"`
+	Concurrency int64   `json:"concurrency,omitempty"` // the most open holds of the key; 0 for no bound
 }
 
 // MeterCost is the cost of a request on one meter.
@@ -150,12 +151,15 @@ func checkMeterName(field, name string) error {
 	return nil
 }
 
-// check returns an error unless the rate and the limits are valid, and no limit repeats another.
+// check returns an error unless the rate, the concurrency and the limits are valid, and no limit repeats another.
 func (o OwnLimits) check() error {
 	if o.Rate != nil {
 		if err := o.Rate.check(); err != nil {
 			return err
 		}
+	}
+	if err := checkConcurrency(o.Concurrency); err != nil {
+		return err
 	}
 	return checkLimits("limits", o.Limits)
 }

@@ -28,10 +28,11 @@ type Plan struct {
 	Description *string   `json:"description,omitempty"`
 	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit, or Unlimited
 	Period      Period    `json:"period"`
-	OnExceed    OnExceed  `json:"on_exceed,omitempty"` // of Limit
-	Limits      []Limit   `json:"limits,omitempty"`    // further limits, none of them of requests in Period
-	Rate        *Rate     `json:"rate,omitempty"`      // nil for none
-	Inactive    bool      `json:"inactive,omitempty"`  // existing keys and users keep the plan; new assignments are refused
+	OnExceed    OnExceed  `json:"on_exceed,omitempty"`   // of Limit
+	Limits      []Limit   `json:"limits,omitempty"`      // further limits, none of them of requests in Period
+	Rate        *Rate     `json:"rate,omitempty"`        // nil for none
+	Concurrency int64     `json:"concurrency,omitempty"` // 0 for no bound: see [Terms.Concurrency]
+	Inactive    bool      `json:"inactive,omitempty"`    // existing keys and users keep the plan; new assignments are refused
 	Features    []string  `json:"features,omitempty"`
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`
@@ -39,7 +40,7 @@ type Plan struct {
 
 // Terms returns the terms of a decision under the plan.
 func (p *Plan) Terms() Terms {
-	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, OnExceed: p.OnExceed, Limit: p.Limit, Further: p.Limits, Rate: p.Rate}
+	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, OnExceed: p.OnExceed, Limit: p.Limit, Further: p.Limits, Rate: p.Rate, Concurrency: p.Concurrency}
 }
 
 // Primary returns the primary limit, which is [Limit.Unlimited] if the plan has none.
@@ -55,6 +56,7 @@ type PlanPatch struct {
 	OnExceed    *string         // deny or allow
 	Limits      Optional[[]Limit]
 	Rate        Optional[Rate]
+	Concurrency Optional[int64]
 	Active      *bool
 	Features    Optional[[]string]
 }
@@ -84,6 +86,8 @@ var PlanMembers = Members[Plan, PlanPatch]{
 			unchecked(func(pl *Plan, v *[]Limit) { pl.Limits = OrZero(v) })),
 		nullable("rate", TypeRate, func(p *PlanPatch) *Optional[Rate] { return &p.Rate }, func(pl *Plan) *Rate { return pl.Rate },
 			unchecked(func(pl *Plan, v *Rate) { pl.Rate = v })),
+		concurrencyMember(func(p *PlanPatch) *Optional[int64] { return &p.Concurrency }, func(pl *Plan) int64 { return pl.Concurrency },
+			func(pl *Plan, n int64) { pl.Concurrency = n }),
 		plain("is_active", TypeFlag, func(p *PlanPatch) **bool { return &p.Active }, func(pl *Plan) bool { return !pl.Inactive },
 			unchecked(func(pl *Plan, v bool) { pl.Inactive = !v })),
 		nullable("features", TypeTexts, func(p *PlanPatch) *Optional[[]string] { return &p.Features }, func(pl *Plan) *[]string { return notNil(pl.Features) },
@@ -103,7 +107,7 @@ func (p *Plan) limit() *int64 {
 
 // check returns an error unless the limits are valid, and the texts within their bounds.
 func (p *Plan) check() error {
-	if err := (OwnLimits{p.Limits, p.Rate}).check(); err != nil {
+	if err := (OwnLimits{p.Limits, p.Rate, p.Concurrency}).check(); err != nil {
 		return err
 	}
 	for i, l := range p.Limits {

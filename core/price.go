@@ -24,6 +24,47 @@ const (
 type Prices struct {
 	Rules     []PriceRule `json:"rules,omitempty"`
 	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the last change; the zero time if there was none
+
+	// Former are earlier rules, oldest first. A hold keeps the prices under which it was taken.
+	Former []FormerPrices `json:"former,omitempty"`
+}
+
+// FormerPrices are rules that a change has replaced.
+type FormerPrices struct {
+	Rules     []PriceRule `json:"rules,omitempty"`
+	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the change that has set them
+	Until     time.Time   `json:"until"`               // of the change that has replaced them
+}
+
+// maxFormerBytes bounds the former rules as JSON: 16 changes of the longest list, or hundreds of a usual one.
+const maxFormerBytes = 16 * maxPricesBytes
+
+// Replace returns the prices after a change at a time. They keep the former rules that an open hold may have been taken under. The
+// error says that there are too many.
+func (p *Prices) Replace(rules []PriceRule, at time.Time) (*Prices, error) {
+	n := &Prices{Rules: rules, UpdatedAt: at}
+	for _, f := range append(slices.Clone(p.Former), FormerPrices{p.Rules, p.UpdatedAt, at}) {
+		if at.Sub(f.Until) <= MaxHoldTime {
+			n.Former = append(n.Former, f)
+		}
+	}
+	if text, err := json.Marshal(n.Former); err != nil || len(text) > maxFormerBytes {
+		return nil, Invalid("rules", "The prices have changed too often in the last 24 hours: open holds keep the earlier rules, up to 1 MiB of JSON")
+	}
+	return n, nil
+}
+
+// Since returns the list of the prices that were set at a time, nil if they were replaced more than MaxHoldTime ago.
+func (p *Prices) Since(updatedAt time.Time) *PriceList {
+	if p.UpdatedAt.Equal(updatedAt) {
+		return p.Compiled()
+	}
+	for _, f := range p.Former {
+		if f.UpdatedAt.Equal(updatedAt) {
+			return (&Prices{Rules: f.Rules}).Compiled()
+		}
+	}
+	return nil
 }
 
 // PriceRule is the price of the requests to an endpoint, for a model, or both.
@@ -108,6 +149,7 @@ type compiledRule struct {
 	prefix   bool             // the model is the beginning of a name
 
 	requests int64       // 1 unless the rule names requests
+	named    []string    // the meters that the rule names, sorted
 	costs    []MeterCost // the whole numbers above 0 of the other meters, sorted
 	later    []string    // the meters with the price 0, sorted
 	formulas []meterFormula
@@ -155,6 +197,7 @@ func (c *compiledRule) add(meter string, p Price) *Error {
 		return Invalid("costs", "Costs must name meters: "+meterForm)
 	}
 	meter = Intern(meter)
+	c.named = append(c.named, meter)
 	n, whole := p.whole()
 	switch {
 	case !whole:

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // PriceList is the form of [Prices] that a decision reads. It is shared: do not change it.
 type PriceList struct {
 	rules []compiledRule
 	paths bool // a rule has an endpoint
+
+	UpdatedAt time.Time // see [Prices]
 }
 
 // noPrices is the list without rules: most accounts have it.
@@ -17,10 +20,10 @@ var noPrices = new(PriceList)
 
 // Compiled returns the compiled list. An invalid rule matches no request.
 func (p *Prices) Compiled() *PriceList {
-	if len(p.Rules) == 0 {
+	if len(p.Rules) == 0 && p.UpdatedAt.IsZero() {
 		return noPrices
 	}
-	l := &PriceList{rules: make([]compiledRule, 0, len(p.Rules))}
+	l := &PriceList{rules: make([]compiledRule, 0, len(p.Rules)), UpdatedAt: p.UpdatedAt}
 	for i := range p.Rules {
 		c, err := p.Rules[i].compile()
 		if err != nil {
@@ -92,6 +95,29 @@ func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
 		q = q.dearer(other)
 	}
 	return q, err
+}
+
+// Charge returns the final cost of a request whose usage is known, on each meter that its rule names, sorted, with the meter requests. ok is false
+// if no rule matches. The errors are those of Quote.
+func (l *PriceList) Charge(p *PricedRequest) (costs []MeterCost, ok bool, err error) {
+	q, err := l.Quote(p)
+	if err != nil || q.Rule < 0 {
+		return nil, false, err
+	}
+	for _, meter := range l.rules[q.Rule].named {
+		n := q.Requests
+		if meter != MeterRequests {
+			n = costIn(q.Costs, meter)
+		}
+		costs = append(costs, MeterCost{meter, n})
+	}
+	for _, m := range q.Costs { // of the other reading of a path that programs read in different ways
+		if !slices.Contains(l.rules[q.Rule].named, m.Meter) {
+			costs = append(costs, m)
+		}
+	}
+	SortCosts(costs)
+	return costs, true, nil
 }
 
 // quote returns the price by the first rule that matches a path.

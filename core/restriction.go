@@ -84,7 +84,7 @@ func (r *Restrictions) Compiled() *Restrictions {
 		Restrictions
 		scopes [2]string
 		limits [1]Limit
-	}{Restrictions: Restrictions{OwnLimits: OwnLimits{Rate: r.Rate}}}
+	}{Restrictions: Restrictions{OwnLimits: OwnLimits{Rate: r.Rate, Concurrency: r.Concurrency}}}
 	if r.Scopes != nil {
 		c.Scopes = append(c.scopes[:0], r.Scopes...)
 	}
@@ -233,10 +233,15 @@ func restrict[T any](set func(*Restrictions, T)) func(*Key, T) error {
 		}
 		set(changed, v)
 		if k.Restrictions = changed; changed.Scopes == nil && changed.Endpoints == nil && changed.IPs == nil &&
-			len(changed.Limits) == 0 && changed.Rate == nil {
+			len(changed.Limits) == 0 && changed.Rate == nil && changed.Concurrency == 0 {
 			k.Restrictions = nil
 		}
 	})
+}
+
+// setConcurrency sets the concurrency of a key alone.
+func setConcurrency(k *Key, n int64) {
+	_ = restrict(func(r *Restrictions, n int64) { r.Concurrency = n })(k, n) // it has no rule
 }
 
 // checkRestrictions returns an error unless the restrictions of the key are valid.

@@ -33,15 +33,17 @@ func (b *Transaction) Prices() (*core.Prices, error) {
 
 // SetPrices is [Service.SetPrices] in a transaction.
 func (b *Transaction) SetPrices(rules []core.PriceRule) (*core.Prices, error) {
-	p := &core.Prices{Rules: rules}
-	if err := p.Check(); err != nil {
+	if err := (&core.Prices{Rules: rules}).Check(); err != nil {
 		return nil, err
 	}
 	before, err := b.Prices()
 	if err != nil {
 		return nil, err
 	}
-	p.UpdatedAt = b.s.after(before.UpdatedAt)
+	p, err := before.Replace(rules, b.s.after(before.UpdatedAt))
+	if err != nil {
+		return nil, err
+	}
 	b.prices = p
 	return p, b.tx.PutPrices(p)
 }

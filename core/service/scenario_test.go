@@ -376,7 +376,7 @@ func (s *scenario) validate(ctx context.Context, name string, opts map[string]st
 	} else if d.HasUsage() {
 		out += fmt.Sprintf(" %d/%d left %d until %s", d.Usage.Used, d.Limit.Max, d.Remaining(), d.Usage.Window.End.Format(time.DateOnly)) + originText(d.LimitUsage)
 	}
-	if d.RateOf == core.OfKey {
+	if d.RefusedBy == core.OfKey {
 		out += " at the rate of the key"
 	}
 	if d.Repeated {

@@ -63,10 +63,10 @@ type Decision struct {
 
 	restriction *core.Error // with the outcome Restricted
 
-	// With the outcome OverRate, RetryAfter is the time until the rate allows a request, and RateOf is the owner of the rate: the
+	// With the outcome OverRate, RetryAfter is the time until the rate allows a request, and RefusedBy is the owner of the rate: the
 	// plan or the key.
 	RetryAfter time.Duration
-	RateOf     core.Origin
+	RefusedBy  core.Origin
 }
 
 // OwnRate returns the rate of the key alone, nil for none.
@@ -327,7 +327,7 @@ func (s *Service) staleRead(d *pendingDecision, err error) error {
 // setResult sets the result of the store under a plan, or under the terms of the first decision.
 func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
 	terms := &d.consumption.Terms
-	d.Plan, d.Outcome, d.RetryAfter, d.RateOf = pl, Denied, v.RetryAfter, v.RateOf
+	d.Plan, d.Outcome, d.RetryAfter, d.RefusedBy = pl, Denied, v.RetryAfter, v.RefusedBy
 	switch {
 	case v.Allowed:
 		d.Outcome = Allowed

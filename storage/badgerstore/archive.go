@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -144,16 +145,37 @@ func (a *archiveUpdate) add(cell byte, days endedDays) {
 const maxArchived = 256 << 10
 
 // write changes the archive, and returns the number of bytes that it has written. done is false when days are left:
-// then the caller commits the transaction, and calls write again in another one.
+// then the caller commits the transaction, and calls write again in another one. The changes of days are written once, in the
+// last transaction, which also writes the page.
 func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) {
+	isChange := func(d cellDay) bool { return d.number&dayChange != 0 }
+	numbers := slices.DeleteFunc(slices.Clone(a.put), isChange)
+	if size, done, err = a.writeNumbers(txn, numbers, a.clearCells); !done || err != nil || len(numbers) == len(a.put) {
+		return size, done, err
+	}
+	changes := slices.DeleteFunc(slices.Clone(a.put), func(d cellDay) bool { return !isChange(d) })
+	for i, d := range changes {
+		var day archivedDay
+		if _, err := (view{txn}).archived(a.page, d.date, &day); err != nil {
+			return 0, false, err
+		}
+		changes[i].number = d.number &^ dayChange
+		changes[i].used = max(0, day[d.cell][changes[i].number]+d.used)
+	}
+	_, _, err = a.writeNumbers(txn, changes, 0)
+	return size, true, err
+}
+
+// writeNumbers writes numbers of days, and removes the days of some cells before.
+func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCells uint64) (size int, done bool, err error) {
 	r := view{txn}
 	type change struct{ before, after archivedDay }
 	changes := map[core.Date]*change{}
-	if a.clearCells != 0 {
+	if clearCells != 0 {
 		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
 			changes[date] = &change{*day, *day}
 			for cell := range day {
-				if a.clearCells&(1<<cell) != 0 {
+				if clearCells&(1<<cell) != 0 {
 					changes[date].after[cell] = [record.DayNumbers]int64{}
 				}
 			}
@@ -162,7 +184,7 @@ func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) 
 			return 0, false, err
 		}
 	}
-	for _, d := range a.put {
+	for _, d := range numbers {
 		c := changes[d.date]
 		if c == nil {
 			c = new(change)

@@ -50,6 +50,7 @@
 //
 //	badgerstore.go  Store, Durability; what a failed store refuses; close.go; stats.go, metrics and health
 //	consume.go      Consume, in five steps; request ids
+//	hold.go         open holds and their settlement
 //	counter.go      the state of a counter; counterrecord.go, its record
 //	cache.go        counters in memory; load.go, loading a counter from its page and its events
 //	history.go      events and their records; the history of a counter, which is its events
@@ -160,6 +161,7 @@ type Store struct {
 
 	accounts     accountNumbers
 	counters     *counterCache
+	holds        holds
 	cacheSize    atomic.Int64 // of counters, see SetCounterCache; 0 before the first call
 	events       *eventlog.Log
 	checkpointer *checkpointer

@@ -74,7 +74,9 @@ type shard struct {
 	// pending has the counters that are not in memory and differ from their pages.
 	pending map[ref]pendingEvents
 
-	requestIDs requestIDs
+	requestIDs  requestIDs
+	open        map[ref][]*openHold      // the open holds of each counter that has counted them, sorted by until
+	holdRecords map[requestKey]*openHold // what the next checkpoint writes about the holds of users of the shard: nil for a hold that is no longer open
 
 	// buckets has the token buckets that are not full, also of counters that are not in memory, and some full ones. No file has
 	// them: a bucket is full after a restart.
@@ -108,6 +110,7 @@ func newCounterCache(limit int, written func() int64) *counterCache {
 		all.shards[i].all = all
 		all.shards[i].pending = map[ref]pendingEvents{}
 		all.shards[i].requestIDs.positions = map[requestKey]int64{}
+		all.shards[i].open, all.shards[i].holdRecords = map[ref][]*openHold{}, map[requestKey]*openHold{}
 	}
 	all.resize(limit)
 	return all
@@ -339,8 +342,8 @@ func (c *counter) changedLocked() {
 	c.changes++
 }
 
-// hold makes counters busy until release, while their keys or users are deleted.
-func (all *counterCache) hold(refs []ref, written int64) {
+// occupy makes counters busy until vacate, while their keys or users are deleted.
+func (all *counterCache) occupy(refs []ref, written int64) {
 	for _, of := range refs {
 		sh := all.shard(of)
 		c := sh.lockIdle(of)
@@ -352,15 +355,15 @@ func (all *counterCache) hold(refs []ref, written int64) {
 	}
 }
 
-// release ends hold. It removes the counters if their keys or users were deleted.
-func (all *counterCache) release(refs []ref, deleted bool) {
+// vacate ends occupy. It removes the counters if their keys or users were deleted.
+func (all *counterCache) vacate(refs []ref, deleted bool) {
 	for _, of := range refs {
 		sh := all.shard(of)
 		sh.mu.Lock()
 		c := sh.peekLocked(of)
 		close(c.busy)
 		c.busy = nil
-		if deleted || !c.dirty { // hold adds counters without their state
+		if deleted || !c.dirty { // occupy adds counters without their state
 			sh.removeLocked(c)
 		}
 		if deleted {

@@ -109,6 +109,7 @@ func (c *checkpointer) wakeWaiting() {
 type batch struct {
 	counters   []batched
 	requestIDs []batchedRequestID
+	holds      []batchedHold
 	bytes      []byte // the encoded records of counters
 }
 
@@ -159,7 +160,7 @@ func (s *Store) checkpointAll() error {
 	for i := range s.counters.shards {
 		runtime.Gosched() // lets requests run first
 		b.take(s, &s.counters.shards[i])
-		if len(b.bytes) >= batchBytes || len(b.requestIDs) >= maxWrites || len(b.counters) >= batchCounters {
+		if len(b.bytes) >= batchBytes || len(b.requestIDs)+len(b.holds) >= maxWrites || len(b.counters) >= batchCounters {
 			if err := s.writeBatch(&b); err != nil {
 				return err
 			}
@@ -198,6 +199,7 @@ func (b *batch) take(s *Store, sh *shard) {
 	for id, position := range sh.requestIDs.positions {
 		b.requestIDs = append(b.requestIDs, batchedRequestID{id, position})
 	}
+	b.takeHolds(sh)
 }
 
 // add adds a counter. The caller holds the lock of its shard.
@@ -211,7 +213,7 @@ func (b *batch) add(c *counter) {
 
 // writeBatch writes a batch and empties it.
 func (s *Store) writeBatch(b *batch) error {
-	if len(b.counters) == 0 && len(b.requestIDs) == 0 {
+	if len(b.counters) == 0 && len(b.requestIDs) == 0 && len(b.holds) == 0 {
 		return nil
 	}
 	if err := s.events.Flush(); err != nil { // writes the records that take has appended
@@ -219,11 +221,11 @@ func (s *Store) writeBatch(b *batch) error {
 	}
 	slices.SortFunc(b.counters, func(x, y batched) int { return x.compare(y.ref) })
 	s.failpoint(failPages)
-	if err := firstOf(s.writePages(b), s.writeRequestIDs(b.requestIDs)); err != nil {
+	if err := firstOf(s.writePages(b), s.writeRequestIDs(b.requestIDs), s.writeHolds(b.holds)); err != nil {
 		return err
 	}
 	b.markWritten(s.counters)
-	b.counters, b.requestIDs, b.bytes = b.counters[:0], b.requestIDs[:0], b.bytes[:0]
+	b.counters, b.requestIDs, b.holds, b.bytes = b.counters[:0], b.requestIDs[:0], b.holds[:0], b.bytes[:0]
 	return nil
 }
 
@@ -340,6 +342,7 @@ func (b *batch) markWritten(all *counterCache) {
 		}
 		sh.mu.Unlock()
 	}
+	b.markHoldsWritten(all)
 	for _, r := range b.requestIDs {
 		sh := all.shard(r.key)
 		sh.mu.Lock()

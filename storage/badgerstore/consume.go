@@ -50,6 +50,10 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 		case d.err != nil:
 			return core.ConsumeResult{}, d.err
 		case d.outdated:
+		case d.expired != nil:
+			if err := s.expire(c, d.expired); err != nil {
+				return core.ConsumeResult{}, err
+			}
 		case d.absent:
 			if err := s.loadBoth(c, key, user); err != nil {
 				return core.ConsumeResult{}, err
@@ -135,9 +139,10 @@ type decided struct {
 	appended bool            // the request is allowed and counts
 	ticket   eventlog.Ticket // when appended: the caller waits for it before it answers
 
-	absent   bool  // a counter is not in memory, or is being loaded or deleted
-	outdated bool  // a request with the same id was counted since lookUp
-	err      error // of the event log
+	absent   bool      // a counter is not in memory, or is being loaded or deleted
+	outdated bool      // a request with the same id was counted since lookUp
+	expired  *openHold // a hold of a counter that has to be ended first
+	err      error     // of the event log; ErrTooManyHolds
 }
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
@@ -163,6 +168,15 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	if c.Shared {
 		deciding, decidingShard = user, userShard
 	}
+	c = c.NotBefore(&deciding.Counter, &key.Counter)
+	d.expired = keyShard.dueLocked(key.ref, c.Entry.At)
+	if h := decidingShard.dueLocked(deciding.ref, c.Entry.At); h != nil && (d.expired == nil || h.compare(d.expired) < 0) {
+		d.expired = h
+	}
+	if d.expired != nil {
+		return d
+	}
+	open, tooMany := s.holdsInLocked(c, key.ref, deciding.ref)
 	var b core.Buckets
 	if c.Rate != nil {
 		b.Deciding = decidingShard.bucketLocked(deciding.ref)
@@ -170,18 +184,19 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	if c.Own.Rate != nil {
 		b.Own = keyShard.bucketLocked(ownBucket(key.ref))
 	}
-	d.result = deciding.Decide(c, &key.Counter, &b)
+	d.result = deciding.Decide(c, &key.Counter, &b, open)
 	switch {
+	case d.result.HoldID != "" && tooMany != nil:
+		d.err = tooMany
 	case !c.Counts() && c.Adjustment == nil:
 	case !d.result.Allowed:
 		s.appendDenied(c, key, user, d.result.Reason)
 	default:
 		var position int64
-		position, d.ticket, d.err = s.append(c, key, user, &d.result)
+		position, d.ticket, d.err = s.append(c, key, user, &d.result, nil)
 		d.appended = d.err == nil
 		if c.RequestID != "" && d.appended {
-			keyShard.requestIDs.positions[requestKey{of, c.RequestID}] = position
-			s.checkpointer.requestIDs.Add(1)
+			s.rememberLocked(keyShard, requestKey{of, c.RequestID}, position)
 		}
 		if c.Adjustment == nil && d.appended {
 			decidingShard.takeLocked(deciding.ref, c.Rate, c.Entry.At)
@@ -191,10 +206,19 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	return d
 }
 
-// append appends the event of an allowed request, and then counts the request. When the event log refuses the event, the
-// counters stay as they are. The caller holds the locks of the shards of both counters.
-func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeResult) (position int64, t eventlog.Ticket, err error) {
+// rememberLocked notes the position of the event with a request id. The caller holds the lock of the shard.
+func (s *Store) rememberLocked(sh *shard, id requestKey, position int64) {
+	sh.requestIDs.positions[id] = position
+	s.checkpointer.requestIDs.Add(1)
+}
+
+// append appends the event of an allowed request, of an adjustment or of the settlement of an open hold, and then counts it. When the event log refuses the event, the
+// counters and the open holds stay as they are. The caller holds the locks of the shards of both counters.
+func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeResult, settled *openHold) (position int64, t eventlog.Ticket, err error) {
 	e := newEvent(c, key, user, "")
+	if settled != nil {
+		e.opened = settled.position
+	}
 	if c.RequestID != "" {
 		e.requestID, e.first = c.RequestID, &answer{c.Terms, *v}
 	}
@@ -205,6 +229,14 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 		return 0, t, err
 	}
 	count(&e, key, user, position)
+	switch of := holdKey(user.ref, e.holdID()); {
+	case settled != nil:
+		s.closeHoldLocked(settled)
+		s.rememberLocked(s.counters.shard(user.ref), of, position)
+	case e.hold != nil:
+		s.openHoldLocked(openHoldOf(&e, position))
+		s.rememberLocked(s.counters.shard(user.ref), of, position)
+	}
 	return position, t, nil
 }
 
@@ -242,7 +274,10 @@ func newEvent(c *core.Consumption, key, user *counter, reason core.Reason) event
 	if key != user {
 		e.key, e.ofKey = key.number, key.next(c.Entry.At)
 	}
-	e.Adjustment = c.Adjustment
+	e.Adjustment, e.Settlement = c.Adjustment, c.Settlement
+	if c.Hold != nil && reason == "" {
+		e.hold, e.HoldID = c.Hold, c.Hold.ID
+	}
 	e.KeyID, e.UserID, e.Cost, e.Costs, e.Denied = c.KeyID, c.UserID, c.Cost, c.Costs, reason != ""
 	e.Reason = reason
 	if len(c.Anchors) > 0 && !e.Denied {
@@ -321,7 +356,9 @@ func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeR
 	case e.Adjustment != nil: // no limit has decided
 		return &core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, known, nil
 	}
-	return e.first.repeated(), known, nil
+	first = e.first.repeated()
+	first.HoldID = e.HoldID
+	return first, known, nil
 }
 
 // currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.

@@ -183,14 +183,23 @@ func (t *counterState) replay(e *event, kind uint32, position int64) error {
 func (t *counterState) count(e *event, kind uint32, position int64) {
 	if e.counts(kind) && !e.Denied {
 		before, charge := t.Day(), core.Charge{At: e.At, Cost: e.Cost, Costs: e.Costs, Since: e.since}
-		if e.Adjustment != nil {
+		switch {
+		case e.Adjustment != nil:
 			t.Adjust(e.Adjustment, &charge)
-		} else {
+		case e.Settlement != nil:
+			t.Settle(e.Settlement, &charge)
+		default:
 			t.Add(&charge)
 		}
-		t.endWindowDay(kind, before)
+		if e.Settlement == nil || before.Date() != t.date() { // a settlement may leave nothing of the day
+			t.endWindowDay(kind, before)
+		}
 	}
-	if !e.uncounted && e.Adjustment == nil {
+	switch {
+	case e.uncounted || e.Adjustment != nil:
+	case e.Settlement != nil:
+		t.settleDay(kind, e)
+	default:
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)
 	}
 	t.append(*e.linkOf(kind), e.At, position)

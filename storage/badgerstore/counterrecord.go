@@ -113,7 +113,7 @@ func decodeState(b []byte) (t counterState, err error) {
 	t.Requests, t.Today = r.periodUsage(), int64(r.Uvarint())
 	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
 		d := dayNumber{t.date() - core.Date(r.Varint()), uint8(r.Uvarint()), int64(r.Uvarint())}
-		if d.number >= record.DayNumbers {
+		if d.number&^dayChange >= record.DayNumbers {
 			r.Fail()
 		}
 		t.days = append(t.days, d)

@@ -11,9 +11,12 @@ import (
 // dayNumber is one number of one day.
 type dayNumber struct {
 	date   core.Date
-	number uint8 // see record.DayNumbers
+	number uint8 // see record.DayNumbers; plus dayChange
 	used   int64
 }
+
+// dayChange marks a number that is added to that of the archive, and may be negative. Any other number replaces it.
+const dayChange = 0x80
 
 // same reports whether other is the same number of the same day.
 func (d dayNumber) same(other dayNumber) bool {
@@ -60,6 +63,38 @@ func (t *counterState) addDay(number uint8, cost int64, at time.Time) {
 	t.days[i].used = core.AddSaturating(t.days[i].used, cost)
 }
 
+// settleDay adds the difference of a settlement to the day of its hold. core.Counter.Settle has changed the number of the counter's own day.
+func (t *counterState) settleDay(kind uint32, e *event) {
+	by, date := e.Cost-e.Settlement.Cost, core.DateOf(e.Settlement.HeldAt)
+	if kind == kindUser {
+		t.changeDay(record.DayAllowed, by, date)
+	}
+	number := uint8(windowNumber(kind))
+	switch {
+	case !e.counts(kind):
+	case date != t.date():
+		t.changeDay(number, by, date)
+	case t.Today == 0: // the day may have a number from before an import
+		t.days = append(slices.DeleteFunc(t.days, dayNumber{date: date, number: number}.same), dayNumber{date: date, number: number})
+	}
+}
+
+// changeDay adds to a number of a day, which may be in the archive already.
+func (t *counterState) changeDay(number uint8, by int64, date core.Date) {
+	if i := slices.IndexFunc(t.days, dayNumber{date: date, number: number}.same); i >= 0 {
+		t.days[i].used = max(0, t.days[i].used+by)
+		return
+	}
+	change := dayNumber{date, number | dayChange, by}
+	if i := slices.IndexFunc(t.days, change.same); i >= 0 {
+		t.days[i].used += by
+		return
+	}
+	if by != 0 {
+		t.days = append(t.days, change)
+	}
+}
+
 // lastDay returns the index of the last day of a number, -1 without any.
 func (t *counterState) lastDay(number uint8) int {
 	i := len(t.days) - 1
@@ -94,23 +129,28 @@ func (t *counterState) forPage(kind uint32) (page counterState, ended endedDays)
 	page, ended.archiveStale = *t, t.archiveStale
 	page.archiveStale = false
 	for i, d := range t.days {
-		if int(d.number) == windowNumber(kind) || i != t.lastDay(d.number) {
+		if int(d.number) == windowNumber(kind) || d.number&dayChange != 0 || i != t.lastDay(d.number) {
 			ended.list = append(ended.list, d)
 		}
 	}
 	if ended.list != nil {
-		page.days = withoutDays(slices.Clone(t.days), ended.list)
+		page.days = slices.DeleteFunc(slices.Clone(t.days), func(d dayNumber) bool { return slices.Contains(ended.list, d) })
 	}
 	return page, ended
 }
 
-func withoutDays(days, ended []dayNumber) []dayNumber {
-	return slices.DeleteFunc(days, func(d dayNumber) bool { return slices.Contains(ended, d) })
-}
-
 // dropArchived removes the days that a checkpoint has archived.
 func (t *counterState) dropArchived(ended endedDays) {
-	t.days = withoutDays(t.days, ended.list)
+	for _, d := range ended.list {
+		i := slices.IndexFunc(t.days, d.same)
+		switch { // each may have changed since the checkpoint has taken the counter
+		case i < 0:
+		case d.number&dayChange != 0 && t.days[i].used != d.used:
+			t.days[i].used -= d.used
+		case t.days[i].used == d.used:
+			t.days = slices.Delete(t.days, i, i+1)
+		}
+	}
 	t.archiveStale = t.archiveStale && !ended.archiveStale
 }
 

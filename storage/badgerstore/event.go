@@ -63,9 +63,11 @@ type event struct {
 	ofKey     link
 	ofUser    link
 
-	since     *core.Since // of a user with anchors; nil for the calendar
-	requestID string      // "" for a request without an id
-	first     *answer     // the answer to the request, if it has an id
+	hold      *core.NewHold // of a request that opens a hold; with its HoldID
+	opened    int64         // of a settlement: the position of the event that opened the hold
+	since     *core.Since   // of a user with anchors; nil for the calendar
+	requestID string        // "" for a request without an id
+	first     *answer       // the answer to the request, if it has an id
 }
 
 // answer is the stored answer to the first request with a request id.
@@ -108,14 +110,34 @@ func (x *encodedEvent) append(b []byte, position int64) []byte {
 	return x.ofUser.append(x.ofKey.append(append(b, x.bytes...), position), position)
 }
 
+// holdID returns the id of the hold that the event opens or ends, "" for any other event.
+func (e *event) holdID() string {
+	if e.Settlement != nil {
+		return e.Settlement.HoldID
+	}
+	return e.HoldID
+}
+
 // encode encodes all of an event but its links into a buffer.
 //
+//	of a hold: recordHold             1 byte
+//	  id                              text
+//	  end                             time
+//	  on expiry                       1 byte
+//	  time of the prices              time
+//	  path                            text
+//	of a settlement: recordSettlement 1 byte
+//	  id, status                      texts
+//	  time of the hold                time
+//	  cost that was held              uvarint
+//	  costs that were held            as below, with their number
+//	  position of the hold            uvarint
 //	flags                             1 byte
 //	account, key, user                uvarints
 //	at                                time
 //	cost                              uvarint
 //	key id, endpoint, method, address texts
-//	with flagCosts:                   number of meters, uvarint; for each its name, a text, and its cost, uvarint
+//	with flagCosts:                   see appendCosts
 //	with flagDenied:                  the index of the reason in [core.Reasons], 1 byte
 //	with flagAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
 //	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
@@ -124,7 +146,7 @@ func (x *encodedEvent) append(b []byte, position int64) []byte {
 //	  answer                          see answer.append
 //	links of the key, of the user     see link.append
 func (e *event) encode(b []byte) encodedEvent {
-	b = append(b, e.flags())
+	b = append(e.encodeHold(b), e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
 	b = binary.AppendUvarint(b, uint64(e.key))
 	b = binary.AppendUvarint(b, uint64(e.UserID))
@@ -135,10 +157,7 @@ func (e *event) encode(b []byte) encodedEvent {
 	b = record.AppendText(b, e.Method)
 	b = record.AppendText(b, e.IP)
 	if len(e.Costs) > 0 {
-		b = binary.AppendUvarint(b, uint64(len(e.Costs)))
-		for _, m := range e.Costs {
-			b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
-		}
+		b = appendCosts(b, e.Costs)
 	}
 	if e.Denied { // an imported denial may have no reason: then a quota was used up
 		b = append(b, byte(max(0, slices.Index(core.Reasons(), e.Reason))))
@@ -157,6 +176,34 @@ func (e *event) encode(b []byte) encodedEvent {
 		b = e.first.append(record.AppendText(b, e.requestID))
 	}
 	return encodedEvent{e, b}
+}
+
+// encodeHold appends what precedes an event that opens or ends a hold.
+func (e *event) encodeHold(b []byte) []byte {
+	switch st := e.Settlement; {
+	case st != nil:
+		b = record.AppendText(record.AppendText(append(b, recordSettlement), st.HoldID), string(st.Status))
+		b = binary.AppendUvarint(record.AppendTime(b, st.HeldAt), uint64(st.Cost))
+		b = binary.AppendUvarint(appendCosts(b, st.Costs), uint64(e.opened))
+	case e.HoldID != "":
+		h := e.hold
+		if h == nil { // of an imported entry
+			h = new(core.NewHold)
+		}
+		b = record.AppendTime(record.AppendText(append(b, recordHold), e.HoldID), h.ExpiresAt)
+		b = record.AppendTime(append(b, flagByte(bool(h.OnExpiry))), h.PricedAt)
+		b = record.AppendText(b, h.Path)
+	}
+	return b
+}
+
+// appendCosts appends costs: their number, a uvarint, and for each its meter, a text, and its cost, a uvarint.
+func appendCosts(b []byte, costs []core.MeterCost) []byte {
+	b = binary.AppendUvarint(b, uint64(len(costs)))
+	for _, m := range costs {
+		b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
+	}
+	return b
 }
 
 func (e *event) flags() byte {
@@ -242,8 +289,11 @@ const maxRetention = 100 * 365 * 24 * time.Hour
 // keep returns how long an event that is written now is kept. Until is the end of its retention. Before Hard the event is
 // kept in any case, because it has the answer to its request id.
 func (e *event) keep(now int64, retention time.Duration) (k eventlog.Keep) {
-	if e.requestID != "" {
+	if e.requestID != "" || e.Settlement != nil {
 		k.Hard = now + int64(idRetention/time.Second)
+	}
+	if e.hold != nil {
+		k.Hard = now + int64((max(0, e.hold.ExpiresAt.Sub(e.At))+idRetention)/time.Second)
 	}
 	k.Until = max(k.Hard, now+int64((keptLonger+min(max(retention, 0), maxRetention))/time.Second))
 	return k

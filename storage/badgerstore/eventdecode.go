@@ -11,16 +11,31 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 	if !isEvent(payload) {
 		return event{}, errEvent
 	}
-	r, flags := newDecoder(payload[1:]), payload[0]
+	r := newDecoder(payload)
+	switch payload[0] {
+	case recordHold:
+		r.Uint(1)
+		e.HoldID, e.hold = r.Text(), &core.NewHold{ExpiresAt: r.Time(), OnExpiry: core.OnExpiry(r.Uint(1) == 1), PricedAt: r.Time(), Path: r.Text()}
+		e.hold.ID = e.HoldID
+	case recordSettlement:
+		r.Uint(1)
+		e.Settlement = &core.Settlement{HoldID: r.Text(), Status: core.HoldStatus(r.Text()), HeldAt: r.Time(), Cost: int64(r.Uvarint()), Costs: r.costs()}
+		e.opened = int64(r.Uvarint())
+	}
+	flags := byte(r.Uint(1))
+	if flags >= recordRedo {
+		return event{}, errEvent
+	}
 	e.Denied, e.shared, e.uncounted = flags&flagDenied != 0, flags&flagShared != 0, flags&flagUncounted != 0
 	e.account, e.key, e.UserID = uint32(r.Uvarint()), int64(r.Uvarint()), int64(r.Uvarint())
 	e.At = r.Time()
 	e.Cost = int64(r.Uvarint())
 	e.KeyID, e.Endpoint, e.Method, e.IP = r.Text(), r.Text(), r.Text(), r.Text()
 	if flags&flagCosts != 0 {
-		for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-			e.Costs = append(e.Costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
-		}
+		e.Costs = r.costs()
+	}
+	if e.uncounted {
+		e.hold = nil
 	}
 	if e.Denied {
 		e.Reason = r.reason()
@@ -44,6 +59,13 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		return event{}, errEvent
 	}
 	return e, nil
+}
+
+func (r *decoder) costs() (costs []core.MeterCost) {
+	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+		costs = append(costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
+	}
+	return costs
 }
 
 func (r *decoder) reason() core.Reason {

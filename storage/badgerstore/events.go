@@ -81,6 +81,9 @@ func (s *Store) replayEvents() error {
 		return &table.DamageError{File: "*" + logSuffix, What: fmt.Sprintf("the database has lost what an image has: its mark is %d, and that of the image %d", mark, image)}
 	}
 	s.checkpointer.mark.Store(mark)
+	if err := s.loadHolds(); err != nil {
+		return err
+	}
 	r := &replay{s: s, proceed: s.stopped, pagesUpTo: mark, dropped: map[ref]bool{}}
 	return r.run(mark, s.events.Written())
 }

@@ -37,6 +37,8 @@ const schema = 1
 //	R request id   account's number, kind,      the position of the request's event in the event log
 //	               number of the key or user,
 //	               id
+//	H open hold    account's number, user id,   the position of the hold's event in the event log
+//	               id
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
 //	E indexed      -                            the database has no change from this position on, uvarint
 //
@@ -62,6 +64,7 @@ const (
 	kindPages      = 'c'
 	kindDay        = 'D'
 	kindRequestID  = 'R'
+	kindHold       = 'H'
 	kindCheckpoint = 'F'
 	kindIndexed    = 'E' // beside the pages: a table with a wide range of records is merged with many others
 )

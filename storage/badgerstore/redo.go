@@ -19,13 +19,15 @@ import (
 // The kinds of records in the event log. The kind is the first byte of the record. A record whose first byte is below
 // recordRedo is an event, and this byte has its flags.
 const (
-	recordRedo    = 0x80 + iota // followed by the result of writes.encode
-	recordCounter               // the state of a counter, see import.go
-	recordNothing               // shows that the event log can be written, see heal.go
+	recordRedo       = 0x80 + iota // followed by the result of writes.encode
+	recordCounter                  // the state of a counter, see import.go
+	recordNothing                  // shows that the event log can be written, see heal.go
+	recordHold                     // followed by an event that opens a hold, see event.encode
+	recordSettlement               // followed by an event that ends a hold
 )
 
 // isEvent reports whether a record is an event.
-func isEvent(payload []byte) bool { return payload[0] < recordRedo }
+func isEvent(payload []byte) bool { return payload[0] < recordRedo || payload[0] >= recordHold }
 
 // inFlight is the set of running operations, each with the oldest position of the event log that the
 // operation still needs.
@@ -98,15 +100,16 @@ func (s *Store) apply(w *writes) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	// A counter takes no requests while it is being deleted. Its events up to now do not count.
-	s.counters.hold(w.dropped, s.events.Written())
+	s.counters.occupy(w.dropped, s.events.Written())
 	if !w.fit() {
 		s.halfApplied.Lock()
 		defer s.halfApplied.Unlock()
 	}
 	err := s.write(w, s.events.End())
-	s.counters.release(w.dropped, err == nil)
+	s.counters.vacate(w.dropped, err == nil)
 	switch {
 	case err == nil:
+		s.endHolds(w)
 		return nil
 	case !errors.Is(err, errBadger):
 		err = fmt.Errorf("%w: %w", errBadger, err) // readers are refused: the transaction may be half applied

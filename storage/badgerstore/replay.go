@@ -97,6 +97,7 @@ func (r *replay) redo(payload []byte, position int64) error {
 			sh.removeLocked(c)
 		}
 	}
+	r.s.endHolds(w)
 	created, err := r.s.createdCounters(w) // an import can reuse the number of a deleted key or user
 	for _, of := range created {
 		delete(r.dropped, of)
@@ -181,6 +182,7 @@ func (r *replay) event(e *event, position int64) error {
 		of := e.requestIDOwner()
 		r.s.counters.shard(of).requestIDs.positions[requestKey{of, e.requestID}] = position
 	}
+	r.hold(e, position)
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }
 

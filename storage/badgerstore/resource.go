@@ -271,8 +271,11 @@ func (r reader) follow(w *writes, c *resource.Changes) error {
 		for _, d := range k.Before.Digests() {
 			w.put(digestPath(d), nil)
 		}
-		if k.After == nil || k.After.Seq != k.Before.Seq {
+		switch {
+		case k.After == nil || k.After.Seq != k.Before.Seq:
 			drop(kindKey, k.Before.Seq)
+		case k.After.UserID != k.Before.UserID:
+			w.moved = append(w.moved, ref{k.Before.Seq, uint32(account), kindKey})
 		}
 	}
 	for _, k := range c.Keys { // last: the digest of another key may have moved here

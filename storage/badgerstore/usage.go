@@ -193,13 +193,17 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 	}
 	return s.eachCounter(p, add, func(r view) error {
 		for _, d := range newer {
-			if first <= d.date && d.date <= last {
+			if first <= d.date && d.date <= last && d.number&dayChange == 0 {
 				emit(d.dayNumber)
 			}
 		}
 		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
 			for _, d := range newer { // replaces the number in the archive
-				if d.date == date {
+				switch {
+				case d.date != date:
+				case d.number&dayChange != 0:
+					a[d.cell][d.number&^dayChange] = max(0, a[d.cell][d.number&^dayChange]+d.used)
+				default:
 					a[d.cell][d.number] = 0
 				}
 			}

@@ -28,6 +28,7 @@ const (
 type writes struct {
 	byPath   map[string][]byte // the new values, nil to delete a record
 	dropped  []ref             // counters that are deleted with their histories
+	moved    []ref             // keys that move to another user: their open holds end
 	bytes    int               // of paths and values
 	position int64             // of the redo record
 	err      error             // a record that Badger could not apply; it must not get into the event log, which is replayed at each start
@@ -106,12 +107,13 @@ const (
 	opSet = iota
 	opDelete
 	opDrop
+	opMove
 )
 
 // encode encodes the writes, in any order.
 //
 //	kind   1 byte, see above
-//	path   text; of a dropped counter as if its number was the number of a page
+//	path   text; of a dropped counter, or of a key that moves, as if its number was the number of a page
 //	value  text, only with opSet
 func (w *writes) encode() []byte {
 	b := make([]byte, 0, w.bytes+8*len(w.byPath))
@@ -125,6 +127,9 @@ func (w *writes) encode() []byte {
 	}
 	for _, of := range w.dropped {
 		b = path(append(b, opDrop)).text(string(pagePath(of)))
+	}
+	for _, of := range w.moved {
+		b = path(append(b, opMove)).text(string(pagePath(of)))
 	}
 	return b
 }
@@ -140,10 +145,13 @@ func decodeWrites(record []byte) (*writes, error) {
 			w.put(p, append(make([]byte, 0, len(value)), value...))
 		case opDelete:
 			w.put(p, nil)
-		case opDrop:
+		case opDrop, opMove:
 			var of ref
-			of, ok = pageOf(p)
-			w.drop(of)
+			if of, ok = pageOf(p); op == opDrop {
+				w.drop(of)
+			} else {
+				w.moved = append(w.moved, of)
+			}
 		default:
 			ok = false
 		}

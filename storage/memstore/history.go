@@ -63,7 +63,10 @@ func (s *Store) appendEntry(c *core.Consumption, reason core.Reason) {
 	for _, text := range []*string{&e.Endpoint, &e.Method, &e.IP} {
 		*text = strings.Clone(*text) // it may be a part of a long body
 	}
-	e.At, e.Denied, e.Reason, e.Adjustment = normalTime(e.At), reason != "", reason, c.Adjustment
+	e.At, e.Denied, e.Reason, e.Adjustment, e.Settlement = normalTime(e.At), reason != "", reason, c.Adjustment, c.Settlement
+	if c.Hold != nil && reason == "" {
+		e.HoldID = c.Hold.ID
+	}
 	if c.KeyID != "" {
 		s.usage(core.CounterID{Account: c.Account, KeyID: c.KeyID}).addEntry(e)
 	}
@@ -84,6 +87,10 @@ func copyOfEntry(e core.Entry) core.Entry {
 	e.Costs = slices.Clone(e.Costs)
 	if e.Adjustment != nil {
 		e.Adjustment = new(*e.Adjustment)
+	}
+	if e.Settlement != nil {
+		e.Settlement = new(*e.Settlement)
+		e.Settlement.HeldAt, e.Settlement.Costs = normalTime(e.Settlement.HeldAt), slices.Clone(e.Settlement.Costs)
 	}
 	return e
 }

@@ -24,11 +24,12 @@ type data struct {
 	ownerKeys []*core.OwnerKey
 	resources map[string]*resources // by the ID of the account
 	usages    map[core.CounterID]*usage
+	holds     map[string][]*core.Hold // by account, in the order in which they were opened
 }
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{data: data{resources: map[string]*resources{}, usages: map[core.CounterID]*usage{}}}
+	return &Store{data: data{resources: map[string]*resources{}, usages: map[core.CounterID]*usage{}, holds: map[string][]*core.Hold{}}}
 }
 
 // Reopen closes the store and returns a new one with the same content, as after a restart of the
@@ -72,9 +73,11 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 			return err
 		}
 		if !tx.missing {
+			s.endMoved(account, tx.before, tx.after)
 			s.resources[account] = tx.after
 			for _, id := range tx.deleted {
 				delete(s.usages, id)
+				s.dropHolds(id)
 			}
 		}
 		return nil

@@ -39,8 +39,15 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			return nil
 		}
 		deciding := s.usage(c.DecidingCounter())
+		c = c.NotBefore(&deciding.counter, &of.counter)
+		s.expire(c.Account, c.Entry.At, c.Retention, func(h *core.Hold) bool { return counts(h, c.DecidingCounter()) || counts(h, keyOf(c)) })
+		open := core.InFlight{Deciding: s.openHolds(c.DecidingCounter()), Own: s.openHolds(keyOf(c))}
 		buckets := core.Buckets{Deciding: deciding.buckets.Deciding, Own: of.buckets.Own}
-		v = deciding.counter.Decide(c, &of.counter, &buckets)
+		v = deciding.counter.Decide(c, &of.counter, &buckets, open)
+		if v.HoldID != "" && (open.Deciding >= core.MaxOpenHolds || len(s.allOpen(c.Account)) >= core.MaxAccountHolds) {
+			v = core.ConsumeResult{}
+			return core.ErrTooManyHolds
+		}
 		if c.Adjustment != nil {
 			deciding.counter.Adjust(c.Adjustment, c.Charge())
 			s.appendEntry(c, "")
@@ -57,6 +64,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			}
 			buckets.Take(c)
 			deciding.buckets.Deciding, of.buckets.Own = buckets.Deciding, buckets.Own
+			s.openHold(c)
 		}
 		s.countDay(c, v.Allowed)
 		if !v.Allowed && !of.counter.Deny(c.Entry.At) {

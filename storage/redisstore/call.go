@@ -263,13 +263,17 @@ var scriptFiles embed.FS
 
 var (
 	consumeScript        = newScript("shared", "day_counts", "consume")
+	consumeHoldScript    = newScript("shared", "day_counts", "holds", "consume") // holds has functions, which each decision would create
+	settleScript         = newScript("shared", "day_counts", "holds", "settle")
+	extendHoldScript     = newScript("shared", "day_counts", "holds", "extend_hold")
+	reserveHoldScript    = newScript("reserve_hold")
 	readHistoryScript    = newScript("shared", "read_history")
 	importHistoryScript  = newScript("shared", "import_history")
 	batchScript          = newScript("batch")
 	createCountersScript = newScript("create_counters")
 	setCounterScript     = newScript("shared", "day_counts", "set_counter")
-	deleteCounterScript  = newScript("delete_counter")
-	moveBeginScript      = newScript("shared", "tombstone", "move_begin")
+	deleteCounterScript  = newScript("shared", "day_counts", "holds", "delete_counter")
+	moveBeginScript      = newScript("shared", "tombstone", "day_counts", "holds", "move_begin")
 	moveCopyScript       = newScript("shared", "tombstone", "move_copy")
 	moveEndScript        = newScript("shared", "tombstone", "move_end")
 	readDaysScript       = newScript("read_days")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,16 +78,33 @@ func decodeHistory(r rueidis.RedisResult) ([]core.Entry, int, error) {
 	return entries, int(number(all[0])), nil
 }
 
-// The first byte of an entry: 0 for allowed, 1 + the index in [core.Reasons] for denied, 63 for an adjustment; plus markLate if an older entry of
+// The first byte of an entry: 0 for allowed, 61 for allowed with a hold, 1 + the index in [core.Reasons] for denied, 62 for a settlement, 63 for an adjustment; plus markLate if an older entry of
 // the history is later. See shared.lua.
 const (
 	markAllowed    byte = 0
+	markHold       byte = 61
+	markSettlement byte = 62
 	markAdjustment byte = 63
 	markLate       byte = 64
 )
 
 // markOf returns the first byte of the entry of a denied request.
 func markOf(r core.Reason) byte { return byte(max(0, slices.Index(core.Reasons(), r)) + 1) }
+
+// markFor returns the first byte of an entry.
+func markFor(e *core.Entry) byte {
+	switch {
+	case e.Adjustment != nil:
+		return markAdjustment
+	case e.Settlement != nil:
+		return markSettlement
+	case e.Denied:
+		return markOf(e.Reason)
+	case len(randomPart(e.HoldID)) == randomSize:
+		return markHold
+	}
+	return markAllowed
+}
 
 // encodeEntry appends an entry with its head (HEAD in shared.lua). The entry is kept for the retention.
 func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []byte {
@@ -100,6 +118,10 @@ func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []
 	b = record.AppendText(b, e.Method)
 	b = record.AppendText(b, e.IP)
 	b = record.AppendText(b, e.Endpoint)
+	if st := e.Settlement; st != nil {
+		b = append(record.AppendText(b, st.HoldID), byte(slices.Index(holdStatuses, st.Status)))
+		b = appendCosts(binary.AppendUvarint(record.AppendTime(b, st.HeldAt), uint64(st.Cost)), st.Costs)
+	}
 	for _, m := range e.Costs {
 		b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
 	}
@@ -113,6 +135,9 @@ func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []
 		}
 		b = binary.AppendUvarint(record.AppendText(b, a.Meter), uint64(value))
 		b = binary.AppendUvarint(record.AppendText(b, a.Reason), bits)
+	}
+	if mark == markHold {
+		b = append(b, randomPart(e.HoldID)...)
 	}
 	return b
 }
@@ -129,6 +154,16 @@ func decodeAdjustment(r *record.Reader) *core.Adjustment {
 		r.Fail()
 	}
 	return a
+}
+
+// decodeSettlement decodes what encodeEntry appends for a settlement.
+func decodeSettlement(r *record.Reader) *core.Settlement {
+	st := &core.Settlement{HoldID: r.Text()}
+	if i := r.Uint(1); i < uint64(len(holdStatuses)) {
+		st.Status = holdStatuses[i]
+	}
+	st.HeldAt, st.Cost, st.Costs = r.Time(), int64(r.Uvarint()), readCosts(r)
+	return st
 }
 
 // decodeEntry decodes an entry with its head (HEAD in shared.lua).
@@ -149,8 +184,16 @@ func decodeEntry(b string) (e core.Entry, err error) {
 	}
 	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
 	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
-	if mark == markAdjustment {
+	switch mark {
+	case markAdjustment:
 		e.Adjustment = decodeAdjustment(r)
+	case markSettlement:
+		e.Settlement = decodeSettlement(r)
+	case markHold: // the script has appended the random part of its id
+		rest := r.Rest()
+		n := max(0, len(rest)-randomSize)
+		e.HoldID = fmt.Sprintf("hold_%d_%s", e.UserID, rest[n:])
+		r = record.NewReader(rest[:n])
 	}
 	for !r.Failed() && !r.Ended() {
 		e.Costs = append(e.Costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
@@ -167,19 +210,24 @@ func digestOfID(id string) string {
 	return string(sum[:16])
 }
 
-// encodeTerms encodes the terms and the anchors of a request, for the answer that a repeated request gets.
+// encodeTerms encodes the terms, the anchors and the id of the hold of a request, for the answer that a repeated request gets.
 func encodeTerms(c *core.Consumption) []byte {
 	b := binary.AppendUvarint(record.AppendTerms(nil, &c.Terms), uint64(len(c.Anchors)))
 	for _, a := range c.Anchors {
 		b = record.AppendTime(record.AppendTime(b, a.From), a.Start)
 	}
-	return b
+	hold := ""
+	if c.Hold != nil {
+		hold = c.Hold.ID
+	}
+	return record.AppendText(b, hold)
 }
 
-// decodeTerms decodes terms and anchors.
-func decodeTerms(r *record.Reader, c *core.Consumption) {
+// decodeTerms decodes terms and anchors, and returns the id of the hold.
+func decodeTerms(r *record.Reader, c *core.Consumption) (hold string) {
 	c.Terms = r.Terms()
 	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
 		c.Anchors = append(c.Anchors, core.Anchor{From: r.Time(), Start: r.Time()})
 	}
+	return r.Text()
 }

@@ -28,14 +28,7 @@ func (s *Store) importHistory(ctx context.Context, id core.CounterID, entries []
 	args := []string{at.field, replace, strconv.Itoa(s.HistoryCap())}
 	for i := range entries {
 		e := &entries[i]
-		mark := markAllowed
-		switch {
-		case e.Adjustment != nil:
-			mark = markAdjustment
-		case e.Denied:
-			mark = markOf(e.Reason)
-		}
-		args = append(args, string(encodeEntry(nil, mark, e, retention)))
+		args = append(args, string(encodeEntry(nil, markFor(e), e, retention)))
 	}
 	return s.setAt(ctx, id, at, importHistoryScript, []string{at.slot.counters(), at.slot.history(at.field)}, args)
 }

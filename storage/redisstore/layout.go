@@ -33,6 +33,7 @@ import (
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
 //	{<account>}outbox                  list: tasks of the outbox (outbox.go)
+//	{<account>}holds                   sorted set: ids of open holds by their ends (hold.go)
 //
 //	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
 //
@@ -40,6 +41,7 @@ import (
 //	{<account>/<user>}t:u  t:<seq>     past days of the user and of a key, binary
 //	{<account>/<user>}h:u  h:<seq>     lists: history of the user and of a key, newest last
 //	{<account>/<user>}i:<seq> j:<seq>  hashes: request ids of a key, current and previous day
+//	{<account>/<user>}w:<random>       hold, by the random part of its id, binary
 //	{<account>/<user>}x:u  x:<seq>     tombstones: the user or key was deleted, or the key moved away
 //
 //	{m<n>}mark                         hash that detects lost data on a master (mark.go)
@@ -122,7 +124,7 @@ func metersField(field string) string { return "m" + field }
 // counterFields returns all fields of a user or key in the hash of counters.
 func counterFields(field string) []string {
 	fields := []string{latenessField(field), historySizeField(field), metersField(field), bucketField(field), ownBucketField(field),
-		keylessField(field)}
+		keylessField(field), openField(field)}
 	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}

@@ -158,7 +158,7 @@ const tombstoneTTL = "60000"
 // deleteCounter deletes the counter, histories and other data of a key or user, and leaves a tombstone.
 func (s *Store) deleteCounter(ctx context.Context, n keySlot, field string) error {
 	keys := append([]string{n.counters(), n.tombstone(field)}, n.dataKeys(field)...)
-	args := append([]string{tombstoneTTL}, counterFields(field)...)
+	args := append([]string{tombstoneTTL, field}, counterFields(field)...)
 	return unavailable(deleteCounterScript.run(ctx, s.writes, keys, args).Error())
 }
 

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,6 +22,11 @@ const (
 	outcomeNotFound
 	outcomeOverRate
 	outcomeOverOwnRate
+	outcomeExpired // an open hold has expired
+	outcomeTooEarly
+	outcomeOverConcurrency
+	outcomeOverOwnConcurrency
+	outcomeTooManyHolds
 )
 
 // unreachable is a limit that no usage reaches: a power of two, which a Lua number represents exactly.
@@ -33,6 +39,7 @@ const (
 	flagRate    // the request takes a token from the bucket of the deciding counter
 	flagLook    // the request costs nothing
 	flagOwnRate // the request takes a token from the bucket for the own rate of its key
+	flagHold    // the request opens a hold
 )
 
 // maxAttempts is how often a request is tried that finds no counters.
@@ -45,24 +52,57 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeR
 	if s.wait.Load().Replicas > 0 {
 		flags |= flagWait
 	}
-	for range maxAttempts {
-		v, here, err := s.consume(ctx, c, flags)
-		if here || err != nil {
-			return v, err
+	if c.Hold != nil {
+		return s.consumeHold(ctx, c, flags|flagHold)
+	}
+	return s.consumeAgain(ctx, c, flags)
+}
+
+// consumeHold is Consume for a request that opens a hold.
+func (s *Store) consumeHold(ctx context.Context, c *core.Consumption, flags byte) (core.ConsumeResult, error) {
+	if err := s.reserveHold(ctx, c); err != nil {
+		return core.ConsumeResult{}, err
+	}
+	v, err := s.consumeAgain(ctx, c, flags)
+	if v.HoldID != c.Hold.ID && !errors.Is(err, core.ErrUnavailable) { // otherwise it may have been opened
+		s.dropReservation(ctx, c.Account, c.Hold.ID)
+	}
+	return v, err
+}
+
+// consumeAgain runs consume.lua until its outcome is an answer.
+func (s *Store) consumeAgain(ctx context.Context, c *core.Consumption, flags byte) (core.ConsumeResult, error) {
+	missing := 0
+	for range maxAttempts + core.MaxOpenHolds {
+		answer, err := s.consume(ctx, c, flags)
+		if err != nil {
+			return core.ConsumeResult{}, err
 		}
-		at := s.userLocation(c.Account, c.UserID)
-		if c.KeyID != "" {
-			at.field = fieldOf(c.KeySeq)
+		switch answer[0] {
+		default:
+			return decodeReply(c, answer)
+		case outcomeTooManyHolds:
+			return core.ConsumeResult{}, core.ErrTooManyHolds
+		case outcomeExpired:
+			err = s.endExpired(ctx, c, fmt.Sprintf("hold_%d_%s", c.UserID, answer[len(answer)-randomSize:]))
+		case outcomeTooEarly:
+			r := record.NewReader(answer[1:])
+			c = atLeast(c, int64(r.Uint(5)))
+		case outcomeNotFound:
+			if missing++; missing == maxAttempts {
+				return core.ConsumeResult{}, core.ErrKeyNotFound
+			}
+			err = s.ensureCounter(ctx, core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID}, s.locationOf(c))
 		}
-		if err := s.ensureCounter(ctx, core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID}, at); err != nil {
+		if err != nil {
 			return core.ConsumeResult{}, err
 		}
 	}
-	return core.ConsumeResult{}, core.ErrKeyNotFound
+	return core.ConsumeResult{}, core.Unavailable(errors.New("redis: the holds of the counter keep expiring"))
 }
 
-// consume runs consume.lua. here is false if the key or the user has no counter in the slot of the user.
-func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte) (v core.ConsumeResult, here bool, err error) {
+// consume runs consume.lua, and returns its reply.
+func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte) ([]byte, error) {
 	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
 	ids := field
 	if c.KeyID == "" {
@@ -71,15 +111,21 @@ func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte) (v
 	}
 	packed, entry := s.packRequest(c, flags)
 	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
-	if c.RequestID != "" {
+	script := consumeScript
+	switch {
+	case c.RequestID != "":
 		keys = append(keys, n.requestIDs(ids), n.earlierRequestIDs(ids))
 		args = append(args, digestOfID(c.RequestID), string(encodeTerms(c)))
+	case c.Hold != nil:
+		keys = append(keys, n.requestIDs(ids), n.earlierRequestIDs(ids)) // not used
+		args = append(args, "", "")
 	}
-	answer, err := consumeScript.run(ctx, s.writes, keys, args).AsBytes()
-	if err != nil {
-		return core.ConsumeResult{}, false, unavailable(err)
+	if c.Hold != nil {
+		script = consumeHoldScript
+		keys, args = append(keys, n.hold(randomPart(c.Hold.ID))), append(args, encodeHold(c.OpenHold()), holdLife(c.Entry.At, c.Hold.ExpiresAt))
 	}
-	return decodeReply(c, answer)
+	answer, err := script.run(ctx, s.writes, keys, args).AsBytes()
+	return answer, unavailable(err)
 }
 
 // packRequest returns the first argument of consume.lua, and the history entry.
@@ -119,6 +165,10 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	for i := 1; i < c.Limits(); i++ {
 		l := c.LimitAt(i)
 		b = appendMeter(append(appendMax(b, l.Max), periodOf(l)), l.Meter)
+	}
+	if flags&flagHold != 0 {
+		b = record.AppendUint(record.AppendUint(b, 2, uint64(c.Concurrency)), 2, uint64(c.Own.Concurrency))
+		b = append(record.AppendUint(b, 6, uint64(c.Hold.ExpiresAt.UnixMilli())), randomPart(c.Hold.ID)...)
 	}
 	if flags&flagRate != 0 {
 		b = appendRate(b, c.Rate)
@@ -175,33 +225,39 @@ func appendAdjustment(b []byte, a *core.Adjustment) []byte {
 // hourOf returns the first full hour after a time, in hours since 1970.
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
-// decodeReply decodes the reply of consume.lua.
-func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here bool, err error) {
+// decodeReply decodes the reply of consume.lua that decides a request.
+func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, err error) {
 	r := record.NewReader(answer)
 	switch outcome := r.Uint(1); outcome {
-	case outcomeNotFound:
-		return v, false, nil
 	case outcomeRepeated:
 		if c.Adjustment != nil { // no limit has decided
-			return core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, true, nil
+			return core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, nil
 		}
-		v, err := decodeRepeated(r)
-		return v, true, err
+		return decodeRepeated(r)
 	case outcomeAllowed:
 		v = decodeResult(c, r, "")
+		if c.Hold != nil && c.Counts() {
+			v.HoldID = c.Hold.ID
+		}
+	case outcomeOverConcurrency, outcomeOverOwnConcurrency:
+		v = decodeResult(c, r, core.ReasonConcurrency)
+		v.RefusedBy = core.OfPlan
+		if outcome == outcomeOverOwnConcurrency {
+			v.RefusedBy = core.OfKey
+		}
 	case outcomeOverRate, outcomeOverOwnRate:
 		v = decodeResult(c, r, core.ReasonRate)
-		v.RetryAfter, v.RateOf = time.Duration(r.Uint(5))*time.Millisecond, core.OfPlan
+		v.RetryAfter, v.RefusedBy = time.Duration(r.Uint(5))*time.Millisecond, core.OfPlan
 		if outcome == outcomeOverOwnRate {
-			v.RateOf = core.OfKey
+			v.RefusedBy = core.OfKey
 		}
 	default:
 		v = decodeResult(c, r, cmp.Or(c.Refused, core.ReasonQuota))
 	}
 	if r.Failed() {
-		return core.ConsumeResult{}, true, record.ErrDamaged
+		return core.ConsumeResult{}, record.ErrDamaged
 	}
-	return v, true, nil
+	return v, nil
 }
 
 // decodeResult decodes the second that the windows contain and the usage under each limit: first of the deciding counter, then of
@@ -226,9 +282,10 @@ func decodeResult(c *core.Consumption, r *record.Reader, reason core.Reason) cor
 // decodeRepeated decodes a stored first answer.
 func decodeRepeated(r *record.Reader) (v core.ConsumeResult, err error) {
 	first := core.Consumption{Cost: 1}
-	decodeTerms(r, &first)
+	hold := decodeTerms(r, &first)
 	v = decodeResult(&first, r, "")
 	v.FirstTerms = &first.Terms
+	v.HoldID = hold
 	if r.Failed() {
 		err = record.ErrDamaged
 	}

@@ -184,6 +184,9 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 	s.Lock()
 	defer s.Unlock()
 	look := cost(withRequestID(*c, ""), 0)
+	if s.answer == nil {
+		look.Entry.At = time.Unix(0, 0) // no hold has expired: a repeat ends none
+	}
 	now, err := s.Store.Consume(ctx, &look)
 	if err != nil && !s.blind && !s.keepsFailed {
 		return now, err
@@ -201,7 +204,7 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 	}
 	unnamed := withRequestID(*c, "")
 	v, err := s.Store.Consume(ctx, &unnamed)
-	a.Usage, a.Allowed, a.Deciding, a.Limits = v.Usage, v.Allowed, v.Deciding, slices.Clone(v.Limits)
+	a.Usage, a.Allowed, a.Deciding, a.HoldID, a.Limits = v.Usage, v.Allowed, v.Deciding, v.HoldID, slices.Clone(v.Limits)
 	if err == nil && s.keeps(c, &a) {
 		s.remember(name, a)
 	} else if err == nil {

@@ -36,9 +36,10 @@ type machine struct {
 	digests []secrets.Digest
 	counted map[string]time.Time // when a request was counted, by key and request id
 	named   []core.Consumption   // those requests
-	likeIDs []string             // two request ids, one of the pairs likeIDs
-	renewed map[string]bool      // keys that were put again: their request ids may be remembered or not
-	ids     map[string]int       // number of ids of an account, by account and prefix
+	holds   []heldRef
+	likeIDs []string        // two request ids, one of the pairs likeIDs
+	renewed map[string]bool // keys that were put again: their request ids may be remembered or not
+	ids     map[string]int  // number of ids of an account, by account and prefix
 	serial  int
 	checks  int // number of comparisons of the stores
 }
@@ -104,6 +105,8 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"flood":   m.flood,
 		"special": m.special,
 		"again":   m.again,
+		"hold":    m.hold,
+		"settle":  m.settle,
 		"clock":   m.clock,
 		"look":    m.compareReads,
 		"account": m.changeAccount,
@@ -113,7 +116,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 
 // special runs one of the rare actions, not too often.
 func (m *machine) special(t *rapid.T) {
-	rare := []func(*rapid.T){m.adjust, m.keyless, m.refused, m.missing, m.twins, m.deleteMissing, m.replaceKey}
+	rare := []func(*rapid.T){m.adjust, m.keyless, m.refused, m.missing, m.twins, m.deleteMissing, m.replaceKey, m.expire}
 	if n := rapid.IntRange(0, 9).Draw(t, "special"); n < len(rare) {
 		rare[n](t)
 		return
@@ -144,7 +147,8 @@ func (m *machine) both(t *rapid.T, what string, call func(core.Store) (any, erro
 // fault returns the part of an error that must be equal in both stores.
 func fault(err error) string {
 	for _, known := range []error{core.ErrAccountNotFound, core.ErrAccountExists, core.ErrOwnerKeyNotFound, core.ErrOwnerKeyExists,
-		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrDuplicateExternalID, core.ErrUnavailable, errAborted} {
+		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrDuplicateExternalID, core.ErrUnavailable, core.ErrHoldNotFound,
+		core.ErrHoldExpired, core.ErrTooManyHolds, errAborted} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

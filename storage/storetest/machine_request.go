@@ -178,7 +178,9 @@ func (m *machine) again(t *rapid.T) {
 	} else if m.renewed[c.Account+c.KeyID] {
 		t.SkipNow() // another key may have its Seq, and a store may find the key by the Seq
 	}
-	c.Entry.At = m.now
+	if c.Entry.At = m.now; c.Hold != nil {
+		c.Hold = m.newHold(c.UserID)
+	}
 	m.request(t, m.unlessUnsure(m.anchored(endpoint(c, "/again"))))
 }
 

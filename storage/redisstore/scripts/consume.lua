@@ -1,18 +1,21 @@
 -- Decides on a request and counts it if it fits: core.Store.Consume.
 --
--- Reads:  the counters of the user and the key, the bucket, the key's request ids, the time of the server
+-- Reads:  the counters of the user and the key, their open holds, the bucket, the key's request ids, the time of the server
 -- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day
 --         allowed: the request id, the other meters, the bucket
+--         allowed, with a hold: the hold, the open holds of both counters
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
 --
 -- KEYS  1 hash of counters: u (user) and the Seq of each key; r and u or a Seq: the token bucket of that counter;
 --         k and a Seq: the token bucket for the own rate of a key; nu: the denials of requests without a key
 --       2 history of the user, a list     3 history of the key, if there is a key
---       4 request ids of the key, a hash  5 request ids of the day before; only with a request id
+--       4 request ids of the key, a hash  5 request ids of the day before; only with a request id or a hold
+--       6 the hold; only with a hold
 -- ARGV  1 the request, packed  2 Seq of the key, or u for a request or an adjustment without a key
 --       3 the entry for the histories, marked as allowed, with the reason of a refusal, or as an adjustment
---       4 digest of the request id  5 terms for the reply to a repeat; only with a request id
+--       4 digest of the request id  5 terms for the reply to a repeat; only with a request id or a hold
+--       6 the hold, see settle.lua  7 its lifetime in milliseconds; only with a hold
 --
 -- Returns REPLY: outcome, the second that the windows contain, the usage in the period of the primary limit, then the
 -- usage of each further limit (7 bytes). If the key has limits of its own, the second that the windows of its counter contain
@@ -20,6 +23,8 @@
 -- (5 bytes) follow. One string costs less than an array.
 --   0 denied  1 allowed  2 repeated, followed by the stored answer  3 a counter is missing or about to move
 --   4 denied because the bucket has no token  5 the same, for the own rate of the key
+--   6 an open hold has expired: the random part of its id follows  7 a counter is later than the request, which takes a hold
+--   8 denied because too many holds are open, for the concurrency of the plan  9 the same, for that of the key  10 no more holds may be open
 --
 -- Without further limits and other meters, the script creates no tables and no closures, because each
 -- decision pays for them.
@@ -29,7 +34,7 @@ local flags, period, limit, cost, opened, day, cap, ncosts, nlimits, nown, nlate
 local rest = starts + 5 * (PERIODS - 1)
 -- An adjustment is always allowed, costs nothing and changes the deciding counter only.
 local ADJUSTMENT = 63
-local shared, waits, rated, look, ownRated = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8, flags % 32 >= 16
+local shared, waits, rated, look, ownRated, holds = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8, flags % 32 >= 16, flags >= 32
 local keyless = ARGV[2] == 'u'
 local passes = period >= 128 -- the primary limit denies nothing
 if passes then period = period - 128 end
@@ -47,7 +52,8 @@ local user, key, userDay = fields[1], fields[2], fields[3]
 if not user or not key or string.byte(key, form_at) % 2 == 1 then return struct.pack(REPLY, 3, 0, 0) end
 
 -- A repeated request gets its first answer: its time, the terms, and the reply without the outcome.
-if ARGV[4] then
+local named = ARGV[4] and ARGV[4] ~= ''
+if named then
 	local answer = redis.call('HGET', KEYS[4], ARGV[4]) or redis.call('HGET', KEYS[5], ARGV[4])
 	if answer then
 		local asec, ansec, rest = struct.unpack('>I5I4', answer)
@@ -58,6 +64,22 @@ if ARGV[4] then
 			return '\2' .. string.sub(answer, rest)
 		end
 	end
+end
+
+if holds then
+	local latest = math.max(secondOf(key), shared and secondOf(user) or 0)
+	if latest > sec then return struct.pack(REPLY, 7, latest, 0) end
+end
+
+-- The open holds of the key, and of the user if the key shares its counter.
+local ofKey, ofUser = '', ''
+if holds or string.byte(key, form_at) >= 8 or shared and string.byte(user, form_at) >= 8 then
+	ofKey = redis.call('HGET', KEYS[1], 'o' .. ARGV[2]) or ''
+	if shared and not keyless then ofUser = redis.call('HGET', KEYS[1], 'ou') or '' end
+	local now = sec * 1000 + math.floor(nsec / 1000000)
+	local first = string.sub(ofKey, 1, 30)
+	if first == '' or ofUser ~= '' and string.sub(ofUser, 1, 30) < first then first = string.sub(ofUser, 1, 30) end
+	if first ~= '' and struct.unpack('>I6', first) <= now then return struct.pack(REPLY, 6, 0, 0) .. string.sub(first, 7) end
 end
 
 -- costs: by the name of a meter, the cost on it, 0 if it is charged later. limits: a list of the nlimits further limits of the
@@ -82,6 +104,11 @@ if ncosts > 0 or nlimits > 0 or nown > 0 or nlater > 0 then
 	end
 end
 
+local concurrency, ownConcurrency, holdEnds, random
+if holds then
+	concurrency, ownConcurrency, holdEnds, random, rest = struct.unpack('>I2I2I6c24', ARGV[1], rest)
+end
+
 -- BUCKET: Unix milliseconds, the units that were missing at that time. See core.Bucket.
 local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000
 
@@ -95,7 +122,7 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 	local isUser = shared and i == 1
 	local counter, field = isUser and user or key, isUser and 'u' or ARGV[2]
 	local form = string.byte(counter, form_at)
-	local wide, has = form % 4 >= 2, form >= 4
+	local wide, has = form % 4 >= 2, form % 8 >= 4
 	local csec, cnsec, others, _, d, w, m, y, mi, h, l, t, now = struct.unpack(wide and WIDE or NARROW, counter)
 	if not wide then now = csec end
 	local opens = sec > now and now < opened -- the request opens a window of a period
@@ -159,6 +186,12 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 			adds = 1
 		elseif mark > 0 then
 			adds = 0
+		elseif allowed and holds and concurrency > 0 and #(shared and not keyless and ofUser or ofKey) / OPEN >= concurrency then
+			adds, outcome = 0, 8
+		elseif allowed and holds and ownConcurrency > 0 and #ofKey / OPEN >= ownConcurrency then
+			adds, outcome = 0, 9
+		elseif allowed and holds and #(shared and not keyless and ofUser or ofKey) / OPEN >= 1000 then
+			return struct.pack(REPLY, 10, 0, 0)
 		elseif allowed and (rated or ownRated) then
 			for r = rated and 1 or 2, ownRated and 2 or 1 do -- the rate of the plan, then that of the key
 				local per, capacity
@@ -191,7 +224,7 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 		end
 		if outcome then
 			reply = reply .. struct.pack('>I5', wait)
-			mark = 2
+			mark = outcome < 6 and 2 or 6
 		end
 		if look then return reply end
 		if not allowed then break end
@@ -238,7 +271,7 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 			end
 			redis.call('HSET', KEYS[1], 'm' .. field, packed)
 		end
-		form = (has or meters) and 4 or 0
+		form = ((has or meters) and 4 or 0) + ((holds or form >= 8) and 8 or 0)
 		if not usage then
 			counter = struct.pack(NARROW, csec, cnsec, others, form,
 				d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost)
@@ -304,7 +337,7 @@ end
 
 -- Request ids are in the hash of their day or the day before, by the clock of the server. The clock of a
 -- node may be wrong, and would expire ids too early or never.
-if allowed and ARGV[4] then
+if allowed and named then
 	local was, now = began, tonumber(redis.call('TIME')[1])
 	if not keyless and (was == 0 or now >= was + 86400 or was > now + 86400) then
 		if was > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
@@ -316,6 +349,15 @@ if allowed and ARGV[4] then
 	end
 	redis.call('HSET', KEYS[4], ARGV[4], struct.pack('>I5I4', sec, nsec) .. ARGV[5] .. string.sub(reply, 2))
 	if began ~= was or redis.call('HLEN', KEYS[4]) == 1 then redis.call('PEXPIRE', KEYS[4], 49 * 3600000) end
+end
+
+-- The entry of a request that opens a hold has another mark, and the random part of the id at its end.
+local HOLD = 61
+if allowed and holds then
+	redis.call('HSET', KEYS[1], 'o' .. ARGV[2], addHold(ofKey, holdEnds, random))
+	if shared and not keyless then redis.call('HSET', KEYS[1], 'ou', addHold(ofUser, holdEnds, random)) end
+	redis.call('SET', KEYS[6], ARGV[6], 'PX', ARGV[7])
+	entry = string.char(HOLD) .. string.sub(entry, 2) .. random
 end
 
 -- Write the counters, and append the entry to both histories.

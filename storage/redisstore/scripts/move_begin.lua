@@ -1,7 +1,7 @@
 -- First step of a move: freezes the counter of a key in the slot of its old user, and returns its data.
 --
--- Reads:  the counter and its fields, the latest entry in the user's counter, the data keys
--- Writes: the frozen flag of the counter; a tombstone if there is no counter
+-- Reads:  the counter and its fields, the latest entry in the user's counter, the data keys, open holds
+-- Writes: the frozen flag of the counter, open holds; a tombstone if there is no counter
 --
 -- KEYS  1 hash of counters of the old user  2 tombstone of the key there
 --       3… data keys of the key: history, past days, request ids
@@ -20,7 +20,8 @@ if not counter then
 end
 local moves, form = string.byte(counter, moves_at, form_at)
 if (moves + 1) % 256 ~= move then return {} end
-counter = string.sub(counter, 1, moves_at) .. string.char(form - form % 2 + 1) .. string.sub(counter, usage_at)
+endHolds(ARGV[1])
+counter = string.sub(counter, 1, moves_at) .. string.char(form - form % 2 - (form >= 8 and 8 or 0) + 1) .. string.sub(counter, usage_at)
 redis.call('HSET', KEYS[1], ARGV[1], counter)
 local user = redis.call('HGET', KEYS[1], 'u') or ''
 local out = {counter, string.sub(user, latest_at, latest_at + 8)}

@@ -23,6 +23,6 @@ if used > 0 and day ~= tonumber(ARGV[4]) then
 	addDay(struct.pack(DAY_COUNT, day, used), 0, day + 1, field, field == 'u' and SHARED_ALLOWED or ALLOWED)
 end
 redis.call('HSET', KEYS[1], field, string.sub(new, 1, latest_at - 1) .. string.sub(counter, latest_at, moves_at)
-	.. string.char(string.byte(new, form_at) + form % 2) .. string.sub(new, usage_at))
+	.. string.char(string.byte(new, form_at) + form % 2 + (form >= 8 and 8 or 0)) .. string.sub(new, usage_at))
 if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'm' .. field, ARGV[3]) else redis.call('HDEL', KEYS[1], 'm' .. field) end
 return 1

@@ -16,6 +16,7 @@
 --              1  key: frozen by a move
 --              2  the usage is wide
 --              4  other meters are in the field m and the Seq of the key, or mu
+--              8  open holds are in the field o and the Seq of the key, or ou: see holds.lua
 --   25     40  usage in the current window of each period, and on the calendar day
 --       or 61  wide: the same, then the second that all windows contain
 --
@@ -32,7 +33,7 @@ local PERIODS, MOST_NARROW, form_at, usage_at = (#METER - 1) / 2, 1099511627775,
 local DENIALS, denials_at, moves_at, began_at = '>I4I4I1', 10, 23, 19
 local LAST, LATEST, latest_at = '>I5I4I4I4I1I4', '>I5I4', 14
 
--- HEAD is the start of a history entry: 0 if allowed, 1 + its number for the reason of a denial, 63 for an adjustment, plus LATE if an older entry is
+-- HEAD is the start of a history entry: 0 if allowed, 61 if allowed with a hold, 1 + its number for the reason of a denial, 62 for the end of a hold, 63 for an adjustment, plus LATE if an older entry is
 -- later; time, hour until which the entry is kept. With LATE the latest time of an older entry follows, as LATEST.
 local HEAD, LATE, behind_head = '>I1I5I4I4', 64, 15
 

@@ -1,0 +1,118 @@
+package core
+
+import "time"
+
+// Settlement is the end of a hold: its costs are replaced by the cost and the costs of the [Consumption], in the windows in which
+// the hold was counted.
+type Settlement struct {
+	HoldID string      `json:"hold_id"`
+	Status HoldStatus  `json:"status"`          // HoldSettled, HoldReleased, or HoldExpired for a hold with ReleaseHeld
+	HeldAt time.Time   `json:"held_at"`         // the At of the hold
+	Cost   int64       `json:"cost"`            // held, of the meter requests
+	Costs  []MeterCost `json:"costs,omitempty"` // held, of the other meters, sorted
+}
+
+// Settle replaces the costs that a settlement had held by those of a charge, in the windows that are still open and contain the
+// time of the hold. The time of the charge is not before At.
+func (c *Counter) Settle(s *Settlement, ch *Charge) {
+	c.open(ch)
+	since := ch.Since
+	if since == nil {
+		since = new(Anchors(nil).Since(ch.At))
+	}
+	held := s.HeldAt.Unix()
+	c.Requests.settle(ch.Cost-s.Cost, held, since)
+	if held >= c.At-floorMod(c.At, secondsOfDay) {
+		c.Today = addBounded(c.Today, ch.Cost-s.Cost)
+	}
+	for _, m := range s.Changes(ch.Costs) {
+		c.meter(m.Meter).settle(m.Cost, held, since)
+	}
+}
+
+// settle adds to the usage in the windows that contain a time, in Unix seconds.
+func (t *PeriodUsage) settle(by, at int64, since *Since) {
+	for p := range t {
+		if at >= since[p] {
+			t[p] = addBounded(t[p], by)
+		}
+	}
+}
+
+// addBounded adds to a usage, which stays between 0 and MaxLimit.
+func addBounded(used, by int64) int64 { return min(max(0, min(used, MaxLimit)+by), MaxLimit) }
+
+// Changes returns by how much the final costs of the meters other than requests exceed the held costs: negative for less. Both are
+// sorted, and so is the result.
+func (s *Settlement) Changes(final []MeterCost) (list []MeterCost) {
+	for _, m := range final {
+		list = append(list, MeterCost{m.Meter, m.Cost - costIn(s.Costs, m.Meter)})
+	}
+	for _, m := range s.Costs {
+		if costIn(final, m.Meter) == 0 {
+			list = append(list, MeterCost{m.Meter, -m.Cost})
+		}
+	}
+	SortCosts(list)
+	return list
+}
+
+// costIn returns the cost on a meter, 0 if the list does not name it.
+func costIn(list []MeterCost, meter string) int64 {
+	for _, m := range list {
+		if m.Meter == meter {
+			return m.Cost
+		}
+	}
+	return 0
+}
+
+// Expiry returns the settlement that gives back what the hold has counted, at the time of a request after its end. The request has the account, the
+// anchors of the user of the hold, and the retention.
+func (h *Hold) Expiry(after *Consumption) *Consumption {
+	c := h.settlement(after.Account, HoldExpired, after.Entry.At, after.Retention)
+	c.Anchors = after.Anchors
+	return c
+}
+
+// settlement returns the consumption that ends the hold with the cost 0.
+func (h *Hold) settlement(account string, status HoldStatus, at time.Time, retention time.Duration) *Consumption {
+	return &Consumption{Account: account, KeyID: h.KeyID, KeySeq: h.KeySeq, UserID: h.UserID, Shared: h.Shared, Retention: retention,
+		Entry:      Entry{At: at, KeyID: h.KeyID, UserID: h.UserID},
+		Settlement: &Settlement{HoldID: h.ID, Status: status, HeldAt: h.At, Cost: h.Cost, Costs: h.Costs}}
+}
+
+// Settle returns the consumption that settles the hold with final costs, or releases it.
+func (h *Hold) Settle(account string, status HoldStatus, cost int64, costs []MeterCost, at time.Time, retention time.Duration) *Consumption {
+	c := h.settlement(account, status, at, retention)
+	c.Cost, c.Costs = cost, costs
+	c.Entry.Cost, c.Entry.Costs = cost, costs
+	return c
+}
+
+// Close returns the hold after a settlement at a time.
+func (h Hold) Close(c *Consumption) *Hold {
+	h.Status, h.ClosedAt = c.Settlement.Status, c.Entry.At
+	if h.Status == HoldSettled {
+		h.Settled, h.SettledCosts = c.Cost, c.Costs
+	}
+	if h.Status == HoldExpired {
+		h.ClosedAt = time.Time{}
+	}
+	return &h
+}
+
+// Overrun returns by how much the final costs of a settled hold exceed the held ones, meter by meter, sorted.
+func (h *Hold) Overrun() (list []MeterCost) {
+	if h.Status != HoldSettled {
+		return nil
+	}
+	s := Settlement{Costs: h.Costs}
+	for _, m := range append(s.Changes(h.SettledCosts), MeterCost{MeterRequests, h.Settled - h.Cost}) {
+		if m.Cost > 0 {
+			list = append(list, m)
+		}
+	}
+	SortCosts(list)
+	return list
+}

@@ -1,0 +1,522 @@
+package badgerstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/eventlog"
+)
+
+// A hold is the event of its request; its settlement is another event. Open holds are in memory, listed by the counters that have counted
+// them. A checkpoint writes a record for each hold that is still open, from which the next start finds it, and for each hold the position of
+// its last event, as for a request id.
+
+// openHold is an open hold. The locks of the shards of both counters guard it.
+type openHold struct {
+	id        string
+	keyID     string
+	key, user ref // the same without a key
+	shared    bool
+	at, until time.Time
+	onExpiry  core.OnExpiry
+	cost      int64
+	costs     []core.MeterCost
+	position  int64 // of its event
+	recorded  bool  // a checkpoint has written its record, or is about to; the lock of the shard of the user guards it
+}
+
+// holds counts the open holds of each account.
+type holds struct {
+	mu   sync.Mutex
+	open map[uint32]int // by the number of the account
+}
+
+// add adds to the open holds of an account, and returns their number.
+func (h *holds) add(account uint32, n int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open == nil {
+		h.open = map[uint32]int{}
+	}
+	if h.open[account] += n; h.open[account] == 0 {
+		delete(h.open, account)
+		return 0
+	}
+	return h.open[account]
+}
+
+// holdKey returns the request id under which the last event of a hold is found. No request has such an id, because the service refuses
+// control characters.
+func holdKey(user ref, id string) requestKey { return requestKey{user, "\x01" + id} }
+
+// openHoldPath returns the path of the record of an open hold.
+func openHoldPath(user ref, id string) path {
+	return at(kindHold).number(int64(user.account)).number(user.number).text(id)
+}
+
+// dueLocked returns a hold of a counter that has expired at a time, nil without one.
+func (s *shard) dueLocked(of ref, now time.Time) *openHold {
+	if len(s.open) == 0 {
+		return nil
+	}
+	if list := s.open[of]; len(list) > 0 && !now.Before(list[0].until) {
+		return list[0]
+	}
+	return nil
+}
+
+// openLocked returns an open hold of a counter, nil if there is none with the id.
+func (s *shard) openLocked(of ref, id string) *openHold {
+	for _, h := range s.open[of] {
+		if h.id == id {
+			return h
+		}
+	}
+	return nil
+}
+
+// list adds a hold to the list of a counter, in the order in which the holds expire.
+func (s *shard) list(of ref, h *openHold) {
+	list := s.open[of]
+	i, _ := slices.BinarySearchFunc(list, h, (*openHold).compare)
+	s.open[of] = slices.Insert(list, i, h)
+}
+
+// compare orders holds by when they expire.
+func (h *openHold) compare(other *openHold) int {
+	return cmp.Or(h.until.Compare(other.until), strings.Compare(h.id, other.id))
+}
+
+// unlist removes a hold from the list of a counter.
+func (s *shard) unlist(of ref, h *openHold) {
+	list := slices.DeleteFunc(s.open[of], func(o *openHold) bool { return o == h })
+	if s.open[of] = list; len(list) == 0 {
+		delete(s.open, of)
+	}
+}
+
+// counters returns the counters that have counted a hold.
+func (h *openHold) counters() []ref {
+	if h.shared && h.key != h.user {
+		return []ref{h.key, h.user}
+	}
+	return []ref{h.key}
+}
+
+// openHoldOf returns the hold that an event at a position has opened.
+func openHoldOf(e *event, position int64) *openHold {
+	h := &openHold{id: e.HoldID, keyID: e.KeyID, shared: e.shared, at: e.At, until: e.hold.ExpiresAt, onExpiry: e.hold.OnExpiry, cost: e.Cost, costs: slices.Clone(e.Costs),
+		position: position}
+	if h.key, h.user = e.refs(); e.key == 0 {
+		h.key = h.user
+	}
+	return h
+}
+
+// openHoldLocked adds an open hold. The caller holds the locks of the shards of its counters.
+func (s *Store) openHoldLocked(h *openHold) {
+	for _, of := range h.counters() {
+		s.counters.shard(of).list(of, h)
+	}
+	s.counters.shard(h.user).holdRecords[holdKey(h.user, h.id)] = h
+	s.holds.add(h.user.account, 1)
+}
+
+// closeHoldLocked removes a hold that is no longer open. The caller holds the locks of the shards of its counters and of its user.
+func (s *Store) closeHoldLocked(h *openHold) {
+	for _, of := range h.counters() {
+		s.counters.shard(of).unlist(of, h)
+	}
+	records := s.counters.shard(h.user).holdRecords
+	if delete(records, holdKey(h.user, h.id)); h.recorded {
+		records[holdKey(h.user, h.id)] = nil
+	}
+	s.holds.add(h.user.account, -1)
+}
+
+// holdsInLocked returns the open holds of a request, and ErrTooManyHolds if the request takes one and there are too many.
+func (s *Store) holdsInLocked(c *core.Consumption, key, deciding ref) (open core.InFlight, err error) {
+	if c.Hold == nil {
+		return open, nil
+	}
+	open = core.InFlight{Deciding: len(s.counters.shard(deciding).open[deciding]), Own: len(s.counters.shard(key).open[key])}
+	if open.Deciding >= core.MaxOpenHolds || s.holds.add(key.account, 0) >= core.MaxAccountHolds {
+		err = core.ErrTooManyHolds
+	}
+	return open, err
+}
+
+// Settle implements [core.Store].
+func (s *Store) Settle(_ context.Context, c *core.Consumption) (*core.Hold, error) {
+	if err := s.enterToWrite(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	h, err := s.settle(c)
+	return h, fault(err)
+}
+
+func (s *Store) settle(c *core.Consumption) (*core.Hold, error) {
+	if err := s.admit(); err != nil {
+		return nil, err
+	}
+	key, user, err := s.locate(c)
+	for err == nil {
+		if err = s.loadBoth(c, key, user); err != nil {
+			break
+		}
+		switch d := s.end(c, key, user); {
+		case d.err != nil:
+			return nil, d.err
+		case d.absent:
+			continue
+		case d.expired != nil:
+			return nil, firstOf(s.expire(c, d.expired), core.ErrHoldExpired)
+		case d.appended:
+			err = d.ticket.Wait()
+		}
+		var h *core.Hold
+		if err == nil {
+			h, err = s.readHold(user, c.Settlement.HoldID)
+		}
+		if err == nil && h.Status == core.HoldExpired && c.Settlement.Status != core.HoldExpired {
+			err = core.ErrHoldExpired
+		}
+		return h, err
+	}
+	return nil, err
+}
+
+// end appends the event of a settlement, if the hold is open, and changes the counters.
+func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
+	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
+	s.counters.lock(of, ofUser)
+	defer unlock(keyShard, userShard)
+	key, user := keyShard.find(of), userShard.find(ofUser)
+	if key == nil || user == nil || key.busy != nil || user.busy != nil {
+		d.absent = true
+		return d
+	}
+	counted := of
+	if c.KeyID == "" {
+		counted = ofUser
+	}
+	h := s.counters.shard(counted).openLocked(counted, c.Settlement.HoldID)
+	if h == nil {
+		return d
+	}
+	deciding := key
+	if c.Shared {
+		deciding = user
+	}
+	c = c.NotBefore(&key.Counter, &deciding.Counter)
+	if c.Settlement.Status != core.HoldExpired && !c.Entry.At.Before(h.until) {
+		d.expired = h
+		return d
+	}
+	_, d.ticket, d.err = s.append(c, key, user, nil, h)
+	d.appended = d.err == nil
+	return d
+}
+
+// expire ends a hold that has expired at the time of a request of the same user.
+func (s *Store) expire(c *core.Consumption, h *openHold) error {
+	if h.onExpiry == core.ReleaseHeld {
+		_, err := s.settle(h.hold().Expiry(c))
+		if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
+			err = nil // its counters were deleted
+		}
+		return err
+	}
+	s.counters.lock(h.key, h.user)
+	defer unlock(s.counters.shard(h.key), s.counters.shard(h.user))
+	if s.counters.shard(h.key).openLocked(h.key, h.id) == h {
+		s.closeHoldLocked(h)
+	}
+	return nil
+}
+
+// hold returns what a settlement needs to know of an open hold.
+func (h *openHold) hold() *core.Hold {
+	return &core.Hold{ID: h.id, UserID: h.user.number, KeyID: h.keyID, KeySeq: h.seq(), Shared: h.shared, At: h.at, Cost: h.cost, Costs: h.costs}
+}
+
+// seq returns the Seq of the key of a hold, 0 without a key.
+func (h *openHold) seq() int64 {
+	if h.key == h.user {
+		return 0
+	}
+	return h.key.number
+}
+
+// Hold implements [core.Store].
+func (s *Store) Hold(_ context.Context, account, id string) (*core.Hold, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	h, _, err := s.findHold(account, id)
+	return h, fault(err)
+}
+
+// findHold returns a hold and its user.
+func (s *Store) findHold(account, id string) (h *core.Hold, user ref, err error) {
+	number, err := s.accounts.number(s, account)
+	of, ok := core.HoldUser(id)
+	if err == nil && (!ok || number == 0) {
+		err = core.ErrHoldNotFound
+	}
+	user = ref{of, number, kindUser}
+	if err == nil {
+		h, err = s.readHold(user, id)
+	}
+	return h, user, err
+}
+
+// readHold reads a hold from its events.
+func (s *Store) readHold(user ref, id string) (*core.Hold, error) {
+	of, sh := holdKey(user, id), s.counters.shard(user)
+	sh.mu.Lock()
+	position := sh.requestIDs.positions[of]
+	sh.mu.Unlock()
+	var err error
+	if position == 0 {
+		err = s.inView(func(r view) (err error) {
+			position, err = r.number(requestIDPath(of))
+			return err
+		})
+	}
+	if err == nil && position == 0 {
+		err = core.ErrHoldNotFound
+	}
+	var last event
+	if err == nil {
+		last, err = s.event(position)
+	}
+	opened := last
+	if err == nil && last.Settlement != nil {
+		position = last.opened
+		opened, err = s.event(position)
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrGone):
+		return nil, core.ErrHoldNotFound
+	case err != nil:
+		return nil, err
+	case opened.HoldID != id || opened.hold == nil:
+		return nil, core.ErrHoldNotFound // of a deleted user whose number is in use again
+	}
+	c := &core.Consumption{KeyID: opened.KeyID, KeySeq: opened.key, UserID: opened.UserID, Shared: opened.shared, Cost: opened.Cost, Costs: opened.Costs,
+		Entry: opened.Entry, Hold: opened.hold, Settlement: last.Settlement}
+	h := c.OpenHold()
+	if last.Settlement != nil {
+		c.Entry, c.Cost, c.Costs = last.Entry, last.Cost, last.Costs
+		return h.Close(c), nil
+	}
+	of1 := openHoldOf(&opened, position)
+	s.counters.lock(of1.key, of1.user)
+	defer unlock(s.counters.shard(of1.key), s.counters.shard(of1.user))
+	if open := s.counters.shard(of1.key).openLocked(of1.key, id); open != nil {
+		h.ExpiresAt = open.until
+	} else {
+		h.Status = core.HoldExpired
+	}
+	return h, nil
+}
+
+// ExtendHold implements [core.Store]. The new end is in memory only: the program that has opened the hold ends with the store.
+func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time.Time) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	read, user, err := s.findHold(account, id)
+	if err != nil {
+		return fault(err)
+	}
+	key := user
+	if read.KeyID != "" {
+		key = ref{read.KeySeq, user.account, kindKey}
+	}
+	s.counters.lock(key, user)
+	defer unlock(s.counters.shard(key), s.counters.shard(user))
+	h := s.counters.shard(key).openLocked(key, id)
+	if h == nil || !at.Before(h.until) {
+		return core.ErrHoldExpired
+	}
+	for _, of := range h.counters() {
+		s.counters.shard(of).unlist(of, h)
+	}
+	h.until = until
+	for _, of := range h.counters() {
+		s.counters.shard(of).list(of, h)
+	}
+	return nil
+}
+
+// ExpireHolds implements [core.Store]. It looks at open holds only, which are in memory.
+func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	number, err := s.accounts.number(s, account)
+	if err != nil || s.holds.add(number, 0) == 0 {
+		return fault(err)
+	}
+	var due []*openHold
+	for i := range s.counters.shards {
+		due = append(due, s.counters.shards[i].due(number, at)...)
+	}
+	slices.SortFunc(due, (*openHold).compare)
+	c := &core.Consumption{Account: account, Retention: retention, Entry: core.Entry{At: at}}
+	for _, h := range due {
+		u, err := s.User(ctx, account, h.user.number)
+		if err == nil {
+			c.Anchors = u.Anchors
+			err = s.expire(c, h)
+		}
+		if err != nil && !errors.Is(err, core.ErrUserNotFound) {
+			return fault(err)
+		}
+	}
+	return nil
+}
+
+// due returns the holds of an account that have expired at a time, listed by their keys.
+func (s *shard) due(account uint32, at time.Time) (list []*openHold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, open := range s.open {
+		for _, h := range open {
+			if of == h.key && of.account == account && !at.Before(h.until) {
+				list = append(list, h)
+			}
+		}
+	}
+	return list
+}
+
+// endHolds ends the holds of keys and users that a transaction deletes, and of keys that it moves to other users: what they have counted stays.
+func (s *Store) endHolds(w *writes) {
+	for _, r := range slices.Concat(w.dropped, w.moved) {
+		sh := s.counters.shard(r)
+		sh.mu.Lock()
+		list := slices.Clone(sh.open[r])
+		sh.mu.Unlock()
+		for _, h := range list {
+			s.counters.lock(h.key, h.user)
+			if s.counters.shard(h.key).openLocked(h.key, h.id) == h {
+				s.closeHoldLocked(h)
+			}
+			unlock(s.counters.shard(h.key), s.counters.shard(h.user))
+		}
+	}
+}
+
+// batchedHold is the record of a hold in a batch of a checkpoint.
+type batchedHold struct {
+	requestKey
+	open *openHold // nil when the hold is no longer open
+}
+
+// takeHolds adds the records of holds that a checkpoint has to write. The caller holds the lock of the shard.
+func (b *batch) takeHolds(sh *shard) {
+	for of, h := range sh.holdRecords {
+		b.holds = append(b.holds, batchedHold{of, h})
+		if h != nil {
+			h.recorded = true
+		}
+	}
+}
+
+// markHoldsWritten marks the records of the holds of a batch as written.
+func (b *batch) markHoldsWritten(all *counterCache) {
+	for _, h := range b.holds {
+		sh := all.shard(h.key)
+		sh.mu.Lock()
+		if now, has := sh.holdRecords[h.requestKey]; has && now == h.open {
+			delete(sh.holdRecords, h.requestKey)
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// writeHolds writes the records of the holds of a batch that are still open, and removes those of the others.
+func (s *Store) writeHolds(list []batchedHold) error {
+	for chunk := range slices.Chunk(list, maxWrites/2) {
+		err := s.commitTxn(func(txn *badger.Txn) error {
+			for _, h := range chunk {
+				var value []byte
+				if h.open != nil {
+					value = encodeNumber(h.open.position)
+				}
+				if err := setOrDelete(txn, openHoldPath(h.key, h.id[1:]), value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadHolds finds the holds that were open at the mark. The replay then opens and closes those after it.
+func (s *Store) loadHolds() error {
+	var positions []int64
+	err := s.inView(func(r view) error {
+		return r.eachFrom(at(kindHold), at(kindHold), func(_ path, value []byte) (bool, error) {
+			position, err := decodeNumber(value)
+			positions = append(positions, position)
+			return true, err
+		})
+	})
+	for _, position := range positions {
+		if err != nil {
+			return err
+		}
+		var e event
+		if e, err = s.event(position); err == nil && e.hold != nil {
+			h := openHoldOf(&e, position)
+			s.openHoldLocked(h)
+			h.recorded = true
+			delete(s.counters.shard(h.user).holdRecords, holdKey(h.user, h.id))
+		}
+	}
+	return err
+}
+
+// hold replays the event of a hold, or of its settlement.
+func (r *replay) hold(e *event, position int64) {
+	if e.uncounted || e.HoldID == "" && e.Settlement == nil {
+		return
+	}
+	s, id := r.s, e.HoldID
+	key, user := e.refs()
+	if e.key == 0 {
+		key = user
+	}
+	if e.Settlement != nil {
+		id = e.Settlement.HoldID
+	}
+	r.remembered++
+	s.counters.shard(user).requestIDs.positions[holdKey(user, id)] = position
+	open := s.counters.shard(key).openLocked(key, id)
+	switch {
+	case e.Settlement != nil && open != nil:
+		s.closeHoldLocked(open)
+	case e.Settlement == nil && open == nil && !r.dropped[key] && !r.dropped[user]:
+		s.openHoldLocked(openHoldOf(e, position))
+	}
+}

@@ -1,0 +1,204 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// openHold adds the hold of an allowed request. Without one it does nothing.
+func (s *Store) openHold(c *core.Consumption) {
+	if c.Hold != nil {
+		s.holds[c.Account] = append(s.holds[c.Account], copyOfHold(c.OpenHold()))
+	}
+}
+
+// allOpen returns the open holds of an account.
+func (s *Store) allOpen(account string) (list []*core.Hold) {
+	for _, h := range s.holds[account] {
+		if h.Status == core.HoldOpen {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// openHolds returns how many open holds a counter has counted.
+func (s *Store) openHolds(of core.CounterID) (n int) {
+	for _, h := range s.allOpen(of.Account) {
+		if counts(h, of) {
+			n++
+		}
+	}
+	return n
+}
+
+// counts reports whether a counter has counted a hold.
+func counts(h *core.Hold, of core.CounterID) bool {
+	if of.KeyID != "" {
+		return h.KeyID == of.KeyID
+	}
+	return h.Shared && h.UserID == of.UserID
+}
+
+// keyOf returns the counter of the key of a request, or of its user if it has no key.
+func keyOf(c *core.Consumption) core.CounterID {
+	if c.KeyID == "" {
+		return core.CounterID{Account: c.Account, UserID: c.UserID}
+	}
+	return core.CounterID{Account: c.Account, KeyID: c.KeyID}
+}
+
+// expire ends the open holds that match and have expired at a time, in the order of their ends.
+func (s *Store) expire(account string, at time.Time, retention time.Duration, match func(*core.Hold) bool) {
+	open := s.allOpen(account)
+	slices.SortFunc(open, func(a, b *core.Hold) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), strings.Compare(a.ID, b.ID))
+	})
+	for _, h := range open {
+		if !h.Expired(at) || !match(h) {
+			continue
+		}
+		if h.OnExpiry == core.KeepHeld {
+			h.Status = core.HoldExpired
+		} else {
+			after := &core.Consumption{Account: account, Anchors: s.of(account).users.rows[h.UserID].Anchors, Retention: retention, Entry: core.Entry{At: at}}
+			s.settle(h, h.Expiry(after))
+		}
+	}
+}
+
+// find returns the hold with an id, nil if there is none.
+func (s *Store) find(account, id string) *core.Hold {
+	i := slices.IndexFunc(s.holds[account], func(h *core.Hold) bool { return h.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return s.holds[account][i]
+}
+
+// dropHolds removes the holds that a deleted counter has counted.
+func (s *Store) dropHolds(of core.CounterID) {
+	s.holds[of.Account] = slices.DeleteFunc(s.holds[of.Account], func(h *core.Hold) bool {
+		return counts(h, of) || of.KeyID == "" && h.UserID == of.UserID
+	})
+}
+
+// endMoved ends the open holds of keys that a transaction moves to other users: what they have counted stays.
+func (s *Store) endMoved(account string, before, after *resources) {
+	for _, h := range s.allOpen(account) {
+		b, a := before.keys.rows[h.KeyID], after.keys.rows[h.KeyID]
+		if b != nil && a != nil && b.UserID != a.UserID {
+			h.Status = core.HoldExpired
+		}
+	}
+}
+
+// Settle implements [core.Store].
+func (s *Store) Settle(_ context.Context, c *core.Consumption) (h *core.Hold, err error) {
+	err = s.locked(func() error {
+		if err := s.checkExists(c); err != nil {
+			return err
+		}
+		open := s.find(c.Account, c.Settlement.HoldID)
+		if open == nil {
+			return core.ErrHoldNotFound
+		}
+		c = c.NotBefore(&s.usage(c.DecidingCounter()).counter, &s.usage(keyOf(c)).counter)
+		s.expire(c.Account, c.Entry.At, c.Retention, func(h *core.Hold) bool { return h == open })
+		switch open.Status {
+		case core.HoldExpired:
+			return core.ErrHoldExpired
+		case core.HoldOpen:
+			s.settle(open, c)
+		}
+		h = copyOfHold(open)
+		return nil
+	})
+	return h, err
+}
+
+// settle ends an open hold.
+func (s *Store) settle(h *core.Hold, c *core.Consumption) {
+	deciding, of := s.usage(c.DecidingCounter()), s.usage(keyOf(c))
+	c = c.NotBefore(&deciding.counter, &of.counter)
+	counters := []*usage{deciding}
+	if of != deciding {
+		counters = append(counters, of)
+	}
+	for _, u := range counters {
+		u.counter.Settle(c.Settlement, c.Charge())
+	}
+	by, date := c.Cost-c.Settlement.Cost, core.DateOf(c.Settlement.HeldAt)
+	user := s.usage(core.CounterID{Account: c.Account, UserID: c.UserID})
+	user.changeDay(date, record.DayAllowed, by)
+	for i, u := range counters { // of a counter, the number of its present day is that of its window
+		number := record.DayAllowed
+		if i == 0 && c.Shared {
+			number = record.DaySharedAllowed
+		}
+		if date == core.DateOf(time.Unix(u.counter.At, 0)) {
+			by = u.counter.Today - *u.days.Number(date, number)
+		}
+		u.changeDay(date, number, by)
+	}
+	s.appendEntry(c, "")
+	*h = *copyOfHold(h.Close(c))
+}
+
+// changeDay adds to a number of a day.
+func (u *usage) changeDay(date core.Date, number int, by int64) {
+	used := u.days.Number(date, number)
+	*used = max(0, *used+by)
+}
+
+// Hold implements [core.Store].
+func (s *Store) Hold(_ context.Context, account, id string) (h *core.Hold, err error) {
+	err = s.locked(func() error {
+		found := s.find(account, id)
+		if found == nil {
+			return core.ErrHoldNotFound
+		}
+		h = copyOfHold(found)
+		return nil
+	})
+	return h, err
+}
+
+// ExtendHold implements [core.Store].
+func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time.Time) error {
+	return s.locked(func() error {
+		h := s.find(account, id)
+		switch {
+		case h == nil:
+			return core.ErrHoldNotFound
+		case h.Status != core.HoldOpen || h.Expired(at):
+			return core.ErrHoldExpired
+		}
+		h.ExpiresAt = normalTime(until)
+		return nil
+	})
+}
+
+// ExpireHolds implements [core.Store].
+func (s *Store) ExpireHolds(_ context.Context, account string, at time.Time, retention time.Duration) error {
+	return s.locked(func() error {
+		s.expire(account, at, retention, func(*core.Hold) bool { return true })
+		return nil
+	})
+}
+
+// copyOfHold returns a deep copy.
+func copyOfHold(h *core.Hold) *core.Hold {
+	c := *h
+	c.Costs, c.SettledCosts = slices.Clone(h.Costs), slices.Clone(h.SettledCosts)
+	for _, t := range []*time.Time{&c.At, &c.ExpiresAt, &c.PricedAt, &c.ClosedAt} {
+		*t = normalTime(*t)
+	}
+	return &c
+}

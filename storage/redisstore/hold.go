@@ -1,0 +1,333 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// A hold is a record in the slot of its user. The counters that have counted it list it while it is open: see scripts/holds.lua. A sorted
+// set in the slot of the account has the ids of its holds by their ends, for their bound and for ExpireHolds.
+
+// Outcomes of settle.lua.
+const (
+	settled = iota
+	settleNotOpen
+	settleExpired
+	settleTooEarly
+	settleNotFound
+)
+
+// Flags in a settlement for settle.lua.
+const (
+	settleShared  = 1 << iota // the counter of the user has counted the hold
+	settleExpires             // the hold ends because it has expired
+	settleWaits               // see flagWait
+	settleKeeps               // what the hold has counted stays
+)
+
+// The statuses of a hold, by the first byte of its record.
+var holdStatuses = []core.HoldStatus{core.HoldOpen, core.HoldSettled, core.HoldReleased, core.HoldExpired}
+
+// hold names the record of a hold, by the random part of its id. holds names the holds of an account.
+func (n keySlot) hold(random string) string { return string(n) + "w:" + random }
+func (n keySlot) holds() string             { return string(n) + "holds" }
+
+// openField names the field with the open holds that a counter has counted. See scripts/holds.lua.
+func openField(field string) string { return "o" + field }
+
+// randomPart returns the random part of the id of a hold. It has 24 bytes in an id of this program, see [core.NewHoldID].
+func randomPart(id string) string { return id[strings.LastIndexByte(id, '_')+1:] }
+
+// randomSize is the size of the random part in the scripts.
+const randomSize = 24
+
+// encodeHold returns the record of a hold. The scripts read the first 7 bytes only.
+func encodeHold(h *core.Hold) string {
+	b := []byte{byte(slices.Index(holdStatuses, h.Status))}
+	b = record.AppendUint(b, 6, uint64(h.ExpiresAt.UnixMilli()))
+	flags := byte(0)
+	if h.Shared {
+		flags |= 1
+	}
+	if h.OnExpiry == core.ReleaseHeld {
+		flags |= 2
+	}
+	b = binary.AppendUvarint(append(b, flags), uint64(h.UserID))
+	b = binary.AppendUvarint(record.AppendText(b, h.KeyID), uint64(h.KeySeq))
+	b = binary.AppendUvarint(record.AppendTime(b, h.At), uint64(h.Cost))
+	b = record.AppendText(record.AppendText(appendCosts(b, h.Costs), h.Method), h.Path)
+	b = record.AppendTime(record.AppendTime(b, h.PricedAt), h.ClosedAt)
+	return string(appendCosts(binary.AppendUvarint(b, uint64(h.Settled)), h.SettledCosts))
+}
+
+// decodeHold decodes the record of a hold with an id.
+func decodeHold(id, b string) (*core.Hold, error) {
+	r := record.NewReader([]byte(b))
+	h := &core.Hold{ID: id}
+	if i := r.Uint(1); i < uint64(len(holdStatuses)) {
+		h.Status = holdStatuses[i]
+	} else {
+		r.Fail()
+	}
+	h.ExpiresAt = time.UnixMilli(int64(r.Uint(6))).UTC()
+	flags := r.Uint(1)
+	h.Shared, h.OnExpiry = flags&1 != 0, core.OnExpiry(flags&2 != 0)
+	h.UserID, h.KeyID, h.KeySeq = int64(r.Uvarint()), r.Text(), int64(r.Uvarint())
+	h.At, h.Cost = r.Time(), int64(r.Uvarint())
+	h.Costs, h.Method, h.Path = readCosts(r), r.Text(), r.Text()
+	h.PricedAt, h.ClosedAt = r.Time(), r.Time()
+	h.Settled, h.SettledCosts = int64(r.Uvarint()), readCosts(r)
+	if r.Failed() || !r.Ended() {
+		return nil, record.ErrDamaged
+	}
+	return h, nil
+}
+
+// appendCosts appends costs and their number.
+func appendCosts(b []byte, costs []core.MeterCost) []byte {
+	b = binary.AppendUvarint(b, uint64(len(costs)))
+	for _, m := range costs {
+		b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
+	}
+	return b
+}
+
+func readCosts(r *record.Reader) (costs []core.MeterCost) {
+	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+		costs = append(costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
+	}
+	return costs
+}
+
+// holdLife returns how long the record of a hold with an end lives from a time on, in milliseconds: a closed hold is remembered as long
+// as a request id. The clock of a node may be wrong, so it lives a day longer.
+func holdLife(from, ends time.Time) string {
+	life := max(0, ends.Sub(from)) + core.RequestIDRetention + 24*time.Hour
+	return strconv.FormatInt(life.Milliseconds(), 10)
+}
+
+// reserveHold adds the hold of a request to those of its account. It returns ErrTooManyHolds if there are too many.
+func (s *Store) reserveHold(ctx context.Context, c *core.Consumption) error {
+	ok, err := reserveHoldScript.run(ctx, s.writes, []string{s.o.account(c.Account).holds()}, []string{c.Hold.ID, millis(c.Hold.ExpiresAt),
+		millis(c.Entry.At), strconv.Itoa(core.MaxAccountHolds)}).AsBool()
+	if err == nil && !ok {
+		return core.ErrTooManyHolds
+	}
+	return unavailable(err)
+}
+
+// dropReservation removes an id from the holds of an account. The next ExpireHolds after the end of the hold removes it, too.
+func (s *Store) dropReservation(ctx context.Context, account, id string) {
+	_ = s.do(ctx, s.client.B().Zrem().Key(s.o.account(account).holds()).Member(id).Build()).Error()
+}
+
+func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+
+// Hold implements [core.Store].
+func (s *Store) Hold(ctx context.Context, account, id string) (*core.Hold, error) {
+	user, ok := core.HoldUser(id)
+	if !ok || len(randomPart(id)) != randomSize {
+		return nil, core.ErrHoldNotFound
+	}
+	text, err := s.do(ctx, s.client.B().Get().Key(s.o.usage(account, user).hold(randomPart(id))).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return nil, core.ErrHoldNotFound
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return decodeHold(id, text)
+}
+
+// Settle implements [core.Store].
+func (s *Store) Settle(ctx context.Context, c *core.Consumption) (*core.Hold, error) {
+	for range maxAttempts {
+		h, err := s.Hold(ctx, c.Account, c.Settlement.HoldID)
+		if err != nil {
+			return nil, err
+		}
+		outcome, err := s.settle(ctx, c, h, 0)
+		switch {
+		case err != nil:
+			return nil, err
+		case outcome == settled:
+			s.dropReservation(ctx, c.Account, h.ID)
+			return s.Hold(ctx, c.Account, h.ID)
+		case outcome == settleExpired:
+			return nil, cmpErr(s.endExpired(ctx, c, h.ID), core.ErrHoldExpired)
+		case outcome == settleNotFound:
+			if err := s.ensureCounter(ctx, core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID}, s.locationOf(c)); err != nil {
+				return nil, err
+			}
+		case h.Status == core.HoldExpired:
+			return nil, core.ErrHoldExpired
+		case h.Status != core.HoldOpen:
+			return h, nil
+		}
+	}
+	return nil, core.ErrHoldExpired
+}
+
+// cmpErr returns the first error that is not nil.
+func cmpErr(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle runs settle.lua on a hold, at a time that is not before the counters.
+func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, flags byte) (outcome int64, err error) {
+	if c.Shared {
+		flags |= settleShared
+	}
+	if s.wait.Load().Replicas > 0 {
+		flags |= settleWaits
+	}
+	for range maxAttempts {
+		after := h.Close(c)
+		n, field := s.o.usage(c.Account, c.UserID), s.locationOf(c).field
+		e := c.Entry
+		e.Settlement = c.Settlement
+		answer, err := settleScript.run(ctx, s.writes, []string{n.counters(), n.history(userField), n.history(field), n.hold(randomPart(h.ID))},
+			[]string{s.packSettlement(c, flags), field, string(encodeEntry(nil, markSettlement, &e, c.Retention)), encodeHold(after),
+				holdLife(c.Entry.At, c.Entry.At), randomPart(h.ID)}).AsIntSlice()
+		if err != nil {
+			return 0, unavailable(err)
+		}
+		if outcome = answer[0]; outcome != settleTooEarly {
+			return outcome, nil
+		}
+		c = atLeast(c, answer[1])
+	}
+	return 0, core.Unavailable(errors.New("redis: the clocks of the nodes differ too much"))
+}
+
+// atLeast returns a request at a second.
+func atLeast(c *core.Consumption, second int64) *core.Consumption {
+	raised := *c
+	raised.Entry.At = time.Unix(second, 0).UTC()
+	return &raised
+}
+
+// packSettlement returns the first argument of settle.lua.
+func (s *Store) packSettlement(c *core.Consumption, flags byte) string {
+	var b []byte
+	b = appendSigned(append(b, flags), c.Cost-c.Settlement.Cost)
+	b = record.AppendUint(b, 5, uint64(max(0, c.Settlement.HeldAt.Unix())))
+	b = record.AppendUint(b, 3, uint64(max(0, core.DateOf(c.Entry.At))))
+	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
+	changes := c.Settlement.Changes(c.Costs)
+	b = append(b, byte(len(changes)))
+	starts := c.Anchors.Since(c.Entry.At)
+	for _, start := range starts[:core.Lifetime] {
+		b = record.AppendUint(b, 5, uint64(max(0, start)))
+	}
+	for _, m := range changes {
+		b = appendMeter(appendSigned(b, m.Cost), m.Meter)
+	}
+	return string(b)
+}
+
+// appendSigned appends the sign of a number, and the number without its sign.
+func appendSigned(b []byte, n int64) []byte {
+	if n < 0 {
+		return record.AppendUint(append(b, 0xff), 7, uint64(-n))
+	}
+	return record.AppendUint(append(b, 1), 7, uint64(n))
+}
+
+// locationOf returns the location of the counter of the key of a request, or of its user if it has no key.
+func (s *Store) locationOf(c *core.Consumption) location {
+	at := s.userLocation(c.Account, c.UserID)
+	if c.KeyID != "" {
+		at.field = fieldOf(c.KeySeq)
+	}
+	return at
+}
+
+// endExpired ends a hold that has expired at the time of a request. A hold of which only an entry in a list is left is removed from the
+// lists.
+func (s *Store) endExpired(ctx context.Context, c *core.Consumption, id string) error {
+	h, err := s.Hold(ctx, c.Account, id)
+	if errors.Is(err, core.ErrHoldNotFound) {
+		user, _ := core.HoldUser(id)
+		h, err = &core.Hold{ID: id, UserID: user, KeyID: c.KeyID, KeySeq: c.KeySeq}, nil
+	}
+	if err != nil {
+		return err
+	}
+	end := h.Expiry(c)
+	outcome := int64(settleNotFound)
+	if h.OnExpiry == core.ReleaseHeld && h.Status == core.HoldOpen {
+		outcome, err = s.settle(ctx, end, h, settleExpires)
+	}
+	if err == nil && outcome == settleNotFound {
+		_, err = s.settle(ctx, end, h, settleExpires|settleKeeps)
+	}
+	if err == nil {
+		s.dropReservation(ctx, c.Account, id)
+	}
+	return err
+}
+
+// ExtendHold implements [core.Store].
+func (s *Store) ExtendHold(ctx context.Context, account, id string, at, until time.Time) error {
+	h, err := s.Hold(ctx, account, id)
+	if err != nil {
+		return err
+	}
+	n, field, shared := s.o.usage(account, h.UserID), userField, "0"
+	if h.KeyID != "" {
+		field = fieldOf(h.KeySeq)
+	}
+	if h.Shared {
+		shared = "1"
+	}
+	done, err := extendHoldScript.run(ctx, s.writes, []string{n.counters(), n.hold(randomPart(id))},
+		[]string{field, shared, randomPart(id), millis(at), millis(until), holdLife(at, until)}).AsBool()
+	if err != nil {
+		return unavailable(err)
+	}
+	if !done {
+		return core.ErrHoldExpired
+	}
+	return unavailable(s.do(ctx, s.client.B().Zadd().Key(s.o.account(account).holds()).ScoreMember().ScoreMember(float64(until.UnixMilli()), id).Build()).Error())
+}
+
+// ExpireHolds implements [core.Store].
+func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error {
+	holds := s.o.account(account).holds()
+	for {
+		ids, err := s.do(ctx, s.client.B().Zrange().Key(holds).Min("-inf").Max(millis(at)).Byscore().Limit(0, scanBatch).Build()).AsStrSlice()
+		if err != nil || len(ids) == 0 {
+			return unavailable(err)
+		}
+		c := &core.Consumption{Account: account, Entry: core.Entry{At: at}, Retention: retention}
+		for _, id := range ids {
+			user, _ := core.HoldUser(id)
+			u, err := s.User(ctx, account, user)
+			if err == nil {
+				c.Anchors = u.Anchors
+			}
+			if err == nil || errors.Is(err, core.ErrUserNotFound) {
+				err = s.endExpired(ctx, c, id)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+-- Open holds, for several scripts. The field o and the Seq of a key, or ou, lists the open holds that a counter has counted, the first to
+-- expire first: for each OPEN, its end in Unix milliseconds and the random part of its id.
+--
+-- Reads:  nothing but, in changePast, past days
+-- Writes: unlist the list; endHolds the lists and the holds; changePast past days
+
+local OPEN = 30
+
+-- findHold returns where a hold is in a list, nil if it is not there.
+local function findHold(list, random)
+	for at = 1, #list, OPEN do
+		if string.sub(list, at + 6, at + 29) == random then return at end
+	end
+end
+
+-- addHold returns a list with one more hold, in the order of bytes.
+local function addHold(list, ends, random)
+	local at = #list + 1
+	local hold = struct.pack('>I6', ends) .. random
+	while at > 1 and string.sub(list, at - OPEN, at - 1) > hold do at = at - OPEN end
+	return string.sub(list, 1, at - 1) .. hold .. string.sub(list, at)
+end
+
+-- unlist removes a hold from the list of a counter, and returns the counter.
+local function unlist(counter, field, list, at)
+	list = string.sub(list, 1, at - 1) .. string.sub(list, at + OPEN)
+	if list ~= '' then
+		redis.call('HSET', KEYS[1], 'o' .. field, list)
+		return counter
+	end
+	redis.call('HDEL', KEYS[1], 'o' .. field)
+	local form = string.byte(counter, form_at)
+	return string.sub(counter, 1, form_at - 1) .. string.char(form - (form >= 8 and 8 or 0)) .. string.sub(counter, usage_at)
+end
+
+-- endHolds ends the open holds of a key that is deleted or moves: what they have counted stays.
+local function endHolds(field)
+	local list, ofUser = redis.call('HGET', KEYS[1], 'o' .. field), redis.call('HGET', KEYS[1], 'ou') or ''
+	if not list or field == 'u' then return end
+	redis.call('HDEL', KEYS[1], 'o' .. field)
+	for at = 1, #list, OPEN do
+		local random = string.sub(list, at + 6, at + 29)
+		local name, i = string.sub(KEYS[1], 1, -2) .. 'w:' .. random, findHold(ofUser, random)
+		if redis.call('EXISTS', name) == 1 then redis.call('SETRANGE', name, 0, '\3') end
+		if i then ofUser = string.sub(ofUser, 1, i - 1) .. string.sub(ofUser, i + OPEN) end
+	end
+	if ofUser == '' then redis.call('HDEL', KEYS[1], 'ou') else redis.call('HSET', KEYS[1], 'ou', ofUser) end
+end
+
+-- secondOf returns the second that the windows of a counter contain.
+local function secondOf(counter)
+	local wide = string.byte(counter, form_at) % 4 >= 2
+	return (struct.unpack('>I5', counter, wide and #counter - 4 or 1))
+end
+
+-- changePast adds to a number of a past day, in its place among the past days of the field.
+local function changePast(field, date, number, by)
+	local name, at, n = string.sub(KEYS[1], 1, -2) .. 't:' .. field, nil, 0
+	local past, first, size = redis.call('GET', name) or '', 1, 0
+	while first <= #past do
+		local head = struct.unpack('>I4', past, first)
+		if math.floor(head / 8) == date * 4 + number then
+			at, size = first, 4 + head % 8
+			n = struct.unpack('>I' .. (head % 8), past, first + 4)
+		end
+		first = first + 4 + head % 8
+	end
+	if not at and by <= 0 then return end
+	n = math.min(math.max(0, n + by), MOST)
+	local bytes = n < 256 and 1 or n < 65536 and 2 or 7
+	at = at or #past + 1
+	past = string.sub(past, 1, at - 1) .. struct.pack('>I4I' .. bytes, (date * 4 + number) * 8 + bytes, n) .. string.sub(past, at + size)
+	redis.call('SET', name, past, 'PX', (KEPT + 1) * 86400000)
+end
