@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the answers of testdata/api anew"
 // perhaps "@advance" and a duration, or "@caps" and how many users, keys and plans an
 // account may have, a request with its headers and body, and from
 // the line that begins with HTTP on the answer. Ids and values of keys are written
-// as KEY1, PLAN1 and SECRET1 in the order in which they come up.
+// as KEY1, PLAN1, HOLD1 and SECRET1 in the order in which they come up.
 func TestGolden(t *testing.T) {
 	files, _ := filepath.Glob("testdata/api/*.http")
 	if len(files) == 0 {
@@ -78,8 +78,8 @@ func TestGoldenIsComplete(t *testing.T) {
 var (
 	requestLine = regexp.MustCompile(`(?m)^(GET|HEAD|POST|PUT|PATCH|DELETE) (/\S*)$`)
 	headerLine  = regexp.MustCompile(`^([A-Za-z-]+): ?(.*)$`)
-	name        = regexp.MustCompile(`\b(KEY|PLAN|SECRET)[0-9]+\b`)
-	changing    = regexp.MustCompile(`\b(key|plan)_[0-9A-Za-z]{20}\b|\blk_user_[0-9A-Za-z]{32}\b`)
+	name        = regexp.MustCompile(`\b(KEY|PLAN|HOLD|SECRET)[0-9]+\b`)
+	changing    = regexp.MustCompile(`\b(key|plan)_[0-9A-Za-z]{20}\b|\bhold_[0-9]+_[0-9A-Za-z]{24}\b|\blk_user_[0-9A-Za-z]{32}\b`)
 	hint        = regexp.MustCompile(`lk_user_….{4}"`)
 )
 

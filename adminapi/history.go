@@ -23,15 +23,18 @@ func viewRequest(e core.Entry, ids object) object {
 		}
 		return append(o, field{"delta", a.Value})
 	}
-	if e.Cost != 1 || len(e.Costs) > 0 { // not just one request
-		costs := map[string]int64{core.MeterRequests: e.Cost}
-		for _, m := range e.Costs {
-			costs[m.Meter] = m.Cost
-		}
-		o = append(o, field{"costs", costs})
+	if st := e.Settlement; st != nil {
+		o = append(o, field{"kind", kindsOfEnd[st.Status]}, field{"hold_id", st.HoldID}, field{"held", viewCosts(st.Cost, st.Costs)})
 	}
+	if e.Cost != 1 || len(e.Costs) > 0 || e.Settlement != nil { // not just one request
+		o = append(o, field{"costs", viewCosts(e.Cost, e.Costs)})
+	}
+	o = append(o, some("hold_id", e.HoldID)...)
 	return append(o, some("reason", e.Reason)...)
 }
+
+// kindsOfEnd are the kinds of entries that end a hold.
+var kindsOfEnd = map[core.HoldStatus]string{core.HoldSettled: "settle", core.HoldReleased: "release", core.HoldExpired: "release"}
 
 func viewKeyRequest(e core.Entry) object { return viewRequest(e, nil) }
 

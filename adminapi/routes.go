@@ -45,6 +45,10 @@ var (
 var routes = []route{
 	{method: "POST", path: validatePath, handle: validate},
 
+	{method: "GET", path: "/holds/{id}", handle: get(ofHold, (*service.Service).Hold, reply(viewHold))},
+	{method: "DELETE", path: "/holds/{id}", handle: ofHold(releaseHold)},
+	{method: "POST", path: "/holds/{id}/settle", handle: ofHold(settleHold)},
+
 	{method: "GET", path: "/keys", handle: listKeys, params: keyParams},
 	{method: "POST", path: "/keys", handle: createKey},
 	{method: "GET", path: "/keys/{id}", handle: get(ofKey, (*service.Service).Key, replyKey)},

@@ -37,10 +37,13 @@ func TestTenancyPaths(t *testing.T) {
 		"plans": {b.plan(5), "plan_AAAAAAAAAAAAAAAAAAAA"},
 		"users": {b.user("Second"), "99"},
 	}
-	key, _ := b.key(ids["users"].others, ids["plans"].others)
+	key, secret := b.key(ids["users"].others, ids["plans"].others)
 	ids["keys"] = struct{ others, none string }{key, "key_AAAAAAAAAAAAAAAAAAAA"}
 
+	ids["holds"] = struct{ others, none string }{b.validateWith(secret, `,"hold_seconds": 60`).at()["hold_id"].(string), "hold_1_AAAAAAAAAAAAAAAAAAAAAAAA"}
+
 	bodies := map[string]object{
+		"POST /holds/{id}/settle": {"costs": object{"requests": 0}},
 		"POST /users/{id}/keys": {"name": "Mine", "plan_id": a.plan(5)},
 		"PUT /users/{id}":       {"name": "Mine"}, "PUT /plans/{id}": {"name": "Mine"}, "PUT /keys/{id}": {"name": "Mine"},
 	}
@@ -64,8 +67,8 @@ func TestTenancyPaths(t *testing.T) {
 		}
 		same(t, op, send(id.others), send(id.none))
 	}
-	if tried != 24 {
-		t.Errorf("operations with an id: got %d, want 24", tried)
+	if tried != 27 {
+		t.Errorf("operations with an id: got %d, want 27", tried)
 	}
 	b.do("GET", prefix+"/keys/"+key, nil).want(200) // the key is unchanged
 }

@@ -77,6 +77,7 @@ func readRequest(m *members) service.Request {
 	q.Later = laterOf(costs, requests)
 	q.Scopes, q.Features = m.texts("scopes"), m.texts("features")
 	q.RequestID = m.requestID()
+	readHold(m, &q)
 	m.Ignore("context") // published clients send it
 	return q
 }

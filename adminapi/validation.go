@@ -39,6 +39,9 @@ func appendValidation(b []byte, d *service.Decision) []byte {
 		b = append(b, `,"reason":`...)
 		b = appendText(b, string(e.Reason))
 	}
+	if d.HoldID != "" {
+		b = appendText(append(b, `,"hold_id":`...), d.HoldID)
+	}
 	if d.HasUsage() {
 		b = append(b, `,"details":`...)
 		b = appendUsage(b, d)

@@ -142,12 +142,12 @@ type Store interface {
 	//
 	// Once the step has begun it is finished, even if ctx is canceled.
 	Consume(ctx context.Context, c *Consumption) (ConsumeResult, error)
-	// Settle ends an open hold by a [Settlement], and returns the hold afterwards. In one atomic and durable step it changes the counters
+	// Settle ends an open hold by a [Settlement], and returns the hold afterwards. repeated says that the hold was ended before. In one atomic and durable step it changes the counters
 	// that have counted the hold, as [Counter.Settle] does, and appends an entry to the history of the key and of the user. The days of the
 	// hold change, too: see Days. A hold that was settled or released before is returned as it is, and nothing changes. It is
 	// remembered for RequestIDRetention after that. The error is ErrHoldExpired for a hold that has expired at the time of the settlement, ErrHoldNotFound
 	// for an unknown hold, and ErrKeyNotFound or ErrUserNotFound for one of a deleted key or user. When a key moves to another user, its open holds end as if they had expired with KeepHeld. Once the step has begun it is finished, even if ctx is canceled.
-	Settle(ctx context.Context, c *Consumption) (*Hold, error)
+	Settle(ctx context.Context, c *Consumption) (h *Hold, repeated bool, err error)
 	// Hold returns a hold that is open, or was until RequestIDRetention ago, or ErrHoldNotFound. A hold whose key or user was deleted may be
 	// missing.
 	Hold(ctx context.Context, account, id string) (*Hold, error)

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -57,10 +56,7 @@ func (s *Service) Quote(ctx context.Context, account string, p core.PricedReques
 			q, err = list.Quote(&p)
 		}
 	}
-	if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeInvalidRequest {
-		err = core.Invalid(e.Field, e.Detail)
-	}
-	return q, err
+	return q, asInvalid(err)
 }
 
 // loadPrices reads the prices of an account for the cache.
@@ -86,7 +82,7 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	}
 	quote := core.Quote{Requests: 1}
 	if !list.Empty() && !r.looks() {
-		if quote, err = list.Quote(&core.PricedRequest{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), Model: r.Model, Usage: r.Usage}); err != nil {
+		if quote, err = list.Quote(&core.PricedRequest{Method: r.Method, Path: r.pricedPath(), Model: r.Model, Usage: r.Usage}); err != nil {
 			return "", err
 		}
 	}
@@ -110,5 +106,8 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 		slices.Sort(c.Later)
 	}
 	c.Entry.Cost, c.Entry.Costs = c.Cost, c.Costs
+	if r.HoldFor > 0 {
+		c.Hold = r.newHold(c, list.UpdatedAt)
+	}
 	return unknown, nil
 }

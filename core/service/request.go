@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -46,6 +47,10 @@ type Request struct {
 	Model string          // for the price; "" if it is unknown
 	Usage core.Quantities // for the price; nil while it is unknown
 
+	// HoldFor, if not 0, opens a hold on the costs, for so long. OnExpiry says what happens to it then.
+	HoldFor  time.Duration
+	OnExpiry core.OnExpiry
+
 	// IgnoreUnknownMeters says that a meter which no limit and no price of the account names costs nothing. Otherwise it is an error.
 	IgnoreUnknownMeters bool
 
@@ -83,8 +88,11 @@ func (r *Request) Check() error {
 
 // looks reports whether the request says that it costs nothing at all.
 func (r *Request) looks() bool {
-	return r.Cost == 0 && !r.CostByPrice && len(r.Costs)+len(r.Later) == 0
+	return r.Cost == 0 && !r.CostByPrice && len(r.Costs)+len(r.Later) == 0 && r.HoldFor == 0
 }
+
+// pricedPath returns the path that prices and restrictions are compared with.
+func (r *Request) pricedPath() string { return cmp.Or(r.Path, r.Endpoint) }
 
 // checkTarget returns an error with the code INVALID_REQUEST unless an endpoint and a method are there and within their bounds.
 func checkTarget(endpoint, method string) error {
@@ -153,6 +161,6 @@ func (r *Request) restriction(k *cachedKey, pl *core.Plan) *core.Error {
 	if k.restrictions() == nil && r.Features == nil {
 		return nil
 	}
-	need := core.Need{Method: r.Method, Path: cmp.Or(r.Path, r.Endpoint), IP: r.IP, Scopes: r.Scopes, Features: r.Features}
+	need := core.Need{Method: r.Method, Path: r.pricedPath(), IP: r.IP, Scopes: r.Scopes, Features: r.Features}
 	return k.restrictions().Refusal(&need, pl.Features)
 }

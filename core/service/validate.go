@@ -17,14 +17,15 @@ type Outcome string
 
 // The outcomes, in the order in which they are checked.
 const (
-	Malformed  Outcome = "malformed"  // the secret does not have the form of a key
-	Unknown    Outcome = "unknown"    // no key of the account has the secret
-	Expired    Outcome = "expired"    // the key has expired
-	Disabled   Outcome = "disabled"   // the key is inactive or its user disabled
-	Restricted Outcome = "restricted" // the key or its plan does not allow such a request
-	Denied     Outcome = "denied"     // the request does not fit into the quota
-	OverRate   Outcome = "rate"       // the request is over the rate of the plan or of the key
-	Allowed    Outcome = "allowed"    // the request was counted
+	Malformed       Outcome = "malformed"   // the secret does not have the form of a key
+	Unknown         Outcome = "unknown"     // no key of the account has the secret
+	Expired         Outcome = "expired"     // the key has expired
+	Disabled        Outcome = "disabled"    // the key is inactive or its user disabled
+	Restricted      Outcome = "restricted"  // the key or its plan does not allow such a request
+	Denied          Outcome = "denied"      // the request does not fit into the quota
+	OverRate        Outcome = "rate"        // the request is over the rate of the plan or of the key
+	OverConcurrency Outcome = "concurrency" // too many holds are open for the concurrency of the plan or of the key
+	Allowed         Outcome = "allowed"     // the request was counted
 )
 
 // Decision says whether a request is allowed and how much of the quota is left.
@@ -49,6 +50,8 @@ type Decision struct {
 	// from the first decision, and Plan has only its id, name, limits and period.
 	Repeated bool
 
+	HoldID string // of the hold that the request has opened, or the request that it repeats; "" for none
+
 	// Features are the features of the plan in force, nil unless the plan was read. They are shared: do not change them.
 	Features []string
 
@@ -63,8 +66,8 @@ type Decision struct {
 
 	restriction *core.Error // with the outcome Restricted
 
-	// With the outcome OverRate, RetryAfter is the time until the rate allows a request, and RefusedBy is the owner of the rate: the
-	// plan or the key.
+	// With the outcome OverRate, RetryAfter is the time until the rate allows a request. With OverRate and OverConcurrency, RefusedBy is the owner
+	// of the rate or concurrency: the plan or the key.
 	RetryAfter time.Duration
 	RefusedBy  core.Origin
 }
@@ -95,12 +98,13 @@ func (d *Decision) Refusal() *core.Error {
 }
 
 var refusals = map[Outcome]*core.Error{
-	Malformed: {Code: core.CodeInvalidAPIKey, Reason: core.ReasonMalformed, Message: "Invalid API key"},
-	Unknown:   {Code: core.CodeAPIKeyNotFound, Reason: core.ReasonUnknown, Message: "API key not found"},
-	Expired:   {Code: core.CodeInvalidAPIKey, Reason: core.ReasonExpired, Message: "API key has expired"},
-	Disabled:  {Code: core.CodeAPIKeyDisabled, Reason: core.ReasonDisabled, Message: "API key is disabled"},
-	Denied:    {Reason: core.ReasonQuota, Message: "Rate limit exceeded"},
-	OverRate:  {Reason: core.ReasonRate, Message: "Too many requests"},
+	Malformed:       {Code: core.CodeInvalidAPIKey, Reason: core.ReasonMalformed, Message: "Invalid API key"},
+	Unknown:         {Code: core.CodeAPIKeyNotFound, Reason: core.ReasonUnknown, Message: "API key not found"},
+	Expired:         {Code: core.CodeInvalidAPIKey, Reason: core.ReasonExpired, Message: "API key has expired"},
+	Disabled:        {Code: core.CodeAPIKeyDisabled, Reason: core.ReasonDisabled, Message: "API key is disabled"},
+	Denied:          {Reason: core.ReasonQuota, Message: "Rate limit exceeded"},
+	OverRate:        {Reason: core.ReasonRate, Message: "Too many requests"},
+	OverConcurrency: {Reason: core.ReasonConcurrency, Message: "Too many requests at once"},
 }
 
 // Validate decides a request of a user of the account, and counts it if it is allowed. An error
@@ -327,12 +331,14 @@ func (s *Service) staleRead(d *pendingDecision, err error) error {
 // setResult sets the result of the store under a plan, or under the terms of the first decision.
 func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
 	terms := &d.consumption.Terms
-	d.Plan, d.Outcome, d.RetryAfter, d.RefusedBy = pl, Denied, v.RetryAfter, v.RefusedBy
+	d.Plan, d.Outcome, d.RetryAfter, d.RefusedBy, d.HoldID = pl, Denied, v.RetryAfter, v.RefusedBy, v.HoldID
 	switch {
 	case v.Allowed:
 		d.Outcome = Allowed
 	case v.Reason == core.ReasonRate:
 		d.Outcome = OverRate
+	case v.Reason == core.ReasonConcurrency:
+		d.Outcome = OverConcurrency
 	}
 	if first := v.FirstTerms; first != nil {
 		d.Repeated, terms = true, first

@@ -146,6 +146,7 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 		if c.belongs(v.AccountID) {
 			c.rules("prices", c.account.Name, v.Check())
 			c.notAhead("prices", v.UpdatedAt)
+			v.Former = nil // no archive has them: see exporter
 		}
 	case *core.Plan:
 		c.putPlan(v)

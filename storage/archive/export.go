@@ -197,6 +197,7 @@ func (e *export) prices(ctx context.Context, account string) error {
 	if err != nil || len(p.Rules) == 0 && p.UpdatedAt.IsZero() {
 		return err
 	}
+	p.Former = nil // for open holds, which an archive does not have
 	return e.record(ctx, KindPrices, &Prices{account, *p})
 }
 

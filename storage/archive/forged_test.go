@@ -106,7 +106,7 @@ func TestForged(t *testing.T) {
 		"a day without a counter":       {`"allowed":0,"denied":2}}` + "\n" + `{"event"`, `"allowed":1,"denied":2}}` + "\n" + `{"event"`, "line 10: the day 2026-03-11 of key key_1: it has allowed traffic, and the last day of the counter is 1970-01-01"},
 		"a day of a key that is shared": {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":2,"shared":{"allowed":0,"denied":1}`, "line 10: the day 2026-03-11 of key key_1: the day of a key must have no shared traffic"},
 		"a day without traffic":         {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":0`, "line 10: the day 2026-03-11 of key key_1: a day without traffic"},
-		"an unknown reason":             {`"method":"GET"`, reason, `line 11: event: a denied request must have one of the reasons [quota rate disabled expired restricted], an allowed one none; got "because"`},
+		"an unknown reason":             {`"method":"GET"`, reason, `line 11: event: a denied request must have one of the reasons [quota rate disabled expired restricted concurrency], an allowed one none; got "because"`},
 		"a reason of an allowed one":    {`"method":"GET"`, `"method":"GET","reason":"quota"`, "line 11: event: a denied request must have one of the reasons"},
 		"a long endpoint":               {`"endpoint":"/a"`, `"endpoint":"` + strings.Repeat("a", 257) + `"`, "line 11: event: its texts must be at most 256 bytes long"},
 		"a wrong meter of an event":     {`"cost":1`, `"cost":1,"costs":[{"meter":"A","cost":1}]`, "line 11: event: costs must have at most 64 meters"},

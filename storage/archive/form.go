@@ -114,11 +114,17 @@ func (d *Day) check(c *Counter) error {
 
 // check returns an error unless a store can keep the event.
 func (e *Event) check() error {
-	texts := []string{e.Endpoint, e.Method, e.IP, e.KeyID}
+	texts, costs := []string{e.Endpoint, e.Method, e.IP, e.KeyID, e.HoldID}, e.Costs
 	if a := e.Adjustment; a != nil {
 		texts = append(texts, a.Reason)
 		if !core.IsMeterName(a.Meter) || !isNumber(max(a.Value, -a.Value)) || !slices.Contains(core.Periods(), a.Period) {
 			return fmt.Errorf("an adjustment must have the name of a meter, a period, and a value from %d to %d", -int64(maxNumber), int64(maxNumber))
+		}
+	}
+	if st := e.Settlement; st != nil {
+		texts, costs = append(texts, st.HoldID), slices.Concat(costs, st.Costs)
+		if !isID(st.HoldID) || !isNumber(st.Cost) || !slices.Contains([]core.HoldStatus{core.HoldSettled, core.HoldReleased, core.HoldExpired}, st.Status) {
+			return fmt.Errorf("a settlement must have the id of a hold, a cost from 0 to %d, and the status settled, released or expired", int64(maxNumber))
 		}
 	}
 	switch {
@@ -134,9 +140,9 @@ func (e *Event) check() error {
 		return fmt.Errorf("a denied request must have one of the reasons %v, an allowed one none; got %.40q", core.Reasons(), e.Reason)
 	case slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
 		return fmt.Errorf("its texts must be at most %d bytes long", maxText)
-	case !isNumber(e.Cost) || slices.ContainsFunc(e.Costs, func(c core.MeterCost) bool { return !isNumber(c.Cost) }):
+	case !isNumber(e.Cost) || slices.ContainsFunc(costs, func(c core.MeterCost) bool { return !isNumber(c.Cost) }):
 		return fmt.Errorf("its costs must be from 0 to %d", int64(maxNumber))
-	case len(e.Costs) > core.MaxMetersEver || slices.ContainsFunc(e.Costs, func(c core.MeterCost) bool { return !core.IsMeterName(c.Meter) }):
+	case len(e.Costs) > core.MaxMetersEver || len(costs) > 2*core.MaxMetersEver || slices.ContainsFunc(costs, func(c core.MeterCost) bool { return !core.IsMeterName(c.Meter) }):
 		return fmt.Errorf("costs must have at most %d meters, each with a valid name", core.MaxMetersEver)
 	}
 	return nil

@@ -155,44 +155,44 @@ func (s *Store) holdsInLocked(c *core.Consumption, key, deciding ref) (open core
 }
 
 // Settle implements [core.Store].
-func (s *Store) Settle(_ context.Context, c *core.Consumption) (*core.Hold, error) {
+func (s *Store) Settle(_ context.Context, c *core.Consumption) (h *core.Hold, repeated bool, err error) {
 	if err := s.enterToWrite(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer s.leave()
-	h, err := s.settle(c)
-	return h, fault(err)
+	h, repeated, err = s.settle(c)
+	return h, repeated, fault(err)
 }
 
-func (s *Store) settle(c *core.Consumption) (*core.Hold, error) {
+func (s *Store) settle(c *core.Consumption) (h *core.Hold, repeated bool, err error) {
 	if err := s.admit(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	key, user, err := s.locate(c)
 	for err == nil {
 		if err = s.loadBoth(c, key, user); err != nil {
 			break
 		}
-		switch d := s.end(c, key, user); {
+		d := s.end(c, key, user)
+		switch {
 		case d.err != nil:
-			return nil, d.err
+			return nil, false, d.err
 		case d.absent:
 			continue
 		case d.expired != nil:
-			return nil, firstOf(s.expire(c, d.expired), core.ErrHoldExpired)
+			return nil, false, firstOf(s.expire(c, d.expired), core.ErrHoldExpired)
 		case d.appended:
 			err = d.ticket.Wait()
 		}
-		var h *core.Hold
 		if err == nil {
 			h, err = s.readHold(user, c.Settlement.HoldID)
 		}
 		if err == nil && h.Status == core.HoldExpired && c.Settlement.Status != core.HoldExpired {
 			err = core.ErrHoldExpired
 		}
-		return h, err
+		return h, !d.appended, err
 	}
-	return nil, err
+	return nil, false, err
 }
 
 // end appends the event of a settlement, if the hold is open, and changes the counters.
@@ -230,7 +230,7 @@ func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
 // expire ends a hold that has expired at the time of a request of the same user.
 func (s *Store) expire(c *core.Consumption, h *openHold) error {
 	if h.onExpiry == core.ReleaseHeld {
-		_, err := s.settle(h.hold().Expiry(c))
+		_, _, err := s.settle(h.hold().Expiry(c))
 		if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
 			err = nil // its counters were deleted
 		}

@@ -100,7 +100,7 @@ func (s *Store) endMoved(account string, before, after *resources) {
 }
 
 // Settle implements [core.Store].
-func (s *Store) Settle(_ context.Context, c *core.Consumption) (h *core.Hold, err error) {
+func (s *Store) Settle(_ context.Context, c *core.Consumption) (h *core.Hold, repeated bool, err error) {
 	err = s.locked(func() error {
 		if err := s.checkExists(c); err != nil {
 			return err
@@ -116,11 +116,13 @@ func (s *Store) Settle(_ context.Context, c *core.Consumption) (h *core.Hold, er
 			return core.ErrHoldExpired
 		case core.HoldOpen:
 			s.settle(open, c)
+		default:
+			repeated = true
 		}
 		h = copyOfHold(open)
 		return nil
 	})
-	return h, err
+	return h, repeated, err
 }
 
 // settle ends an open hold.

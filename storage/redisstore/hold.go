@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -150,42 +151,33 @@ func (s *Store) Hold(ctx context.Context, account, id string) (*core.Hold, error
 }
 
 // Settle implements [core.Store].
-func (s *Store) Settle(ctx context.Context, c *core.Consumption) (*core.Hold, error) {
+func (s *Store) Settle(ctx context.Context, c *core.Consumption) (h *core.Hold, repeated bool, err error) {
 	for range maxAttempts {
 		h, err := s.Hold(ctx, c.Account, c.Settlement.HoldID)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		outcome, err := s.settle(ctx, c, h, 0)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, false, err
 		case outcome == settled:
 			s.dropReservation(ctx, c.Account, h.ID)
-			return s.Hold(ctx, c.Account, h.ID)
+			h, err = s.Hold(ctx, c.Account, h.ID)
+			return h, false, err
 		case outcome == settleExpired:
-			return nil, cmpErr(s.endExpired(ctx, c, h.ID), core.ErrHoldExpired)
+			return nil, false, cmp.Or(s.endExpired(ctx, c, h.ID), error(core.ErrHoldExpired))
 		case outcome == settleNotFound:
 			if err := s.ensureCounter(ctx, core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID}, s.locationOf(c)); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		case h.Status == core.HoldExpired:
-			return nil, core.ErrHoldExpired
+			return nil, false, core.ErrHoldExpired
 		case h.Status != core.HoldOpen:
-			return h, nil
+			return h, true, nil
 		}
 	}
-	return nil, core.ErrHoldExpired
-}
-
-// cmpErr returns the first error that is not nil.
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return nil, false, core.ErrHoldExpired
 }
 
 // settle runs settle.lua on a hold, at a time that is not before the counters.

@@ -51,12 +51,14 @@ func (e *env) settle(account string, h *core.Hold, requests, nTokens int64, at t
 	if nTokens > 0 {
 		costs = []core.MeterCost{{Meter: "tokens", Cost: nTokens}}
 	}
-	return e.Store.Settle(e.ctx, h.Settle(account, core.HoldSettled, requests, costs, at, forever))
+	after, _, err := e.Store.Settle(e.ctx, h.Settle(account, core.HoldSettled, requests, costs, at, forever))
+	return after, err
 }
 
 // release gives a hold back, at a time.
 func (e *env) release(account string, h *core.Hold, at time.Time) (*core.Hold, error) {
-	return e.Store.Settle(e.ctx, h.Settle(account, core.HoldReleased, 0, nil, at, forever))
+	after, _, err := e.Store.Settle(e.ctx, h.Settle(account, core.HoldReleased, 0, nil, at, forever))
+	return after, err
 }
 
 // wantTokens fails unless a counter has the usage of tokens in its lifetime.

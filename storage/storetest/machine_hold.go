@@ -60,7 +60,11 @@ func (m *machine) settle(t *rapid.T) {
 	m.both(t, "Settle", func(s core.Store) (any, error) {
 		given := copyOf(c)
 		defer func() { spoil(&given) }()
-		return s.Settle(m.e.ctx, &given)
+		h, repeated, err := s.Settle(m.e.ctx, &given)
+		return struct {
+			Hold     *core.Hold
+			Repeated bool
+		}{h, repeated}, err
 	})
 	m.awaitDenials(t, c)
 	m.both(t, "Hold", func(s core.Store) (any, error) { return s.Hold(m.e.ctx, of.account, of.id) })

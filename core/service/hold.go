@@ -1,0 +1,265 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+)
+
+// newHold returns the hold that the request opens, under prices that were set at a time.
+func (r *Request) newHold(c *core.Consumption, pricedAt time.Time) *core.NewHold {
+	h := &core.NewHold{ID: core.NewHoldID(c.UserID), ExpiresAt: c.Entry.At.Truncate(time.Millisecond).Add(r.HoldFor), OnExpiry: r.OnExpiry, PricedAt: pricedAt}
+	if path := secrets.Sanitize(r.mask(r.pricedPath()), maxEndpointLength); path != c.Entry.Endpoint {
+		h.Path = path
+	}
+	return h
+}
+
+// Final is what a request has cost in the end. Usage is priced as the hold was; Costs override the prices, meter by meter. A meter that
+// neither names stays as it was held.
+type Final struct {
+	Requests *int64           // the cost on the meter requests; nil if it is not named
+	Costs    []core.MeterCost // of the other meters, sorted by name
+	Model    string           // "" if it is unknown
+	Usage    core.Quantities  // nil if it is unknown
+	IP       string           // of the caller, for the history
+}
+
+// Check returns a validation error if a member is out of its bounds.
+func (f *Final) Check() error {
+	err := core.CheckCosts(f.Costs)
+	if err == nil && f.Requests != nil {
+		if core.CheckCost(*f.Requests) != nil {
+			err = core.BadRequest("costs", "The cost of requests must be a whole number from 0 to 1000000")
+		}
+	}
+	if err == nil {
+		err = (&core.PricedRequest{Model: f.Model, Usage: f.Usage}).Check()
+	}
+	switch {
+	case err != nil:
+		return asInvalid(err)
+	case f.Requests == nil && len(f.Costs) == 0 && f.Usage == nil:
+		return core.Invalid("costs", "Costs or usage is required: what the request has cost, such as {\"costs\": {\"tokens\": 812}}; to give everything back, DELETE the hold")
+	case f.Usage == nil && f.Model != "":
+		return core.Invalid("usage", "Usage is required with a model")
+	}
+	return nil
+}
+
+// asInvalid returns an error with the code INVALID_REQUEST as a validation error.
+func asInvalid(err error) error {
+	if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeInvalidRequest {
+		return core.Invalid(e.Field, e.Detail)
+	}
+	return err
+}
+
+// Settled is the result of the end of a hold.
+type Settled struct {
+	core.Hold
+	Repeated bool     // the hold was ended before
+	Usage    Decision // the usage now, as a decision shows it; without a plan if the key or the user has none
+}
+
+// Hold returns a hold of the account.
+func (s *Service) Hold(ctx context.Context, account, id string) (*core.Hold, error) {
+	h, err := s.store.Hold(ctx, account, id)
+	if err == nil && h.Expired(s.clock()) {
+		h.Status = core.HoldExpired
+	}
+	return h, err
+}
+
+// Settle ends a hold with final costs.
+func (s *Service) Settle(ctx context.Context, account, id string, f *Final) (*Settled, error) {
+	h, err := s.Hold(ctx, account, id)
+	if err == nil {
+		err = f.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	cost, costs := h.Cost, h.Costs
+	if h.Status == core.HoldOpen { // otherwise the first result counts
+		if cost, costs, err = s.final(ctx, account, h, f); err != nil {
+			return nil, err
+		}
+	}
+	return s.endHold(ctx, account, h, h.Settle(account, core.HoldSettled, cost, costs, s.now(), s.retention()), f.IP)
+}
+
+// Release gives back everything that a hold has counted.
+func (s *Service) Release(ctx context.Context, account, id, ip string) (*Settled, error) {
+	h, err := s.Hold(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.endHold(ctx, account, h, h.Settle(account, core.HoldReleased, 0, nil, s.now(), s.retention()), ip)
+}
+
+// ExtendHold moves the end of an open hold to so long from now.
+func (s *Service) ExtendHold(ctx context.Context, account, id string, by time.Duration) error {
+	now := s.clock()
+	return s.store.ExtendHold(ctx, account, id, now, now.UTC().Truncate(time.Millisecond).Add(by))
+}
+
+// ExpireHolds ends the holds of all accounts that have expired.
+func (s *Service) ExpireHolds(ctx context.Context) error {
+	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
+	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+		return s.store.ExpireHolds(ctx, a.ID, s.now(), s.retention())
+	})
+}
+
+// final returns the final costs of a hold: what it has held, replaced by the price of the usage, and by the costs.
+func (s *Service) final(ctx context.Context, account string, h *core.Hold, f *Final) (requests int64, costs []core.MeterCost, err error) {
+	var priced []core.MeterCost
+	if f.Usage != nil {
+		if priced, err = s.priceOf(ctx, account, h, f); err != nil {
+			return 0, nil, err
+		}
+	}
+	meters, err := s.meters.get(ctx, account)
+	if err != nil {
+		return 0, nil, err
+	}
+	requests = h.Cost
+	byMeter := map[string]int64{}
+	for _, list := range [][]core.MeterCost{h.Costs, priced, f.Costs} {
+		for _, m := range list {
+			byMeter[m.Meter] = m.Cost
+		}
+	}
+	for _, m := range f.Costs {
+		if !meters.has(m.Meter) {
+			return 0, nil, core.Invalid("costs."+m.Meter, "No limit and no price of the account names this meter: correct its name, or give a plan a limit of it")
+		}
+	}
+	if n, named := byMeter[core.MeterRequests]; named {
+		requests = n
+		delete(byMeter, core.MeterRequests)
+	}
+	if f.Requests != nil {
+		requests = *f.Requests
+	}
+	for meter, n := range byMeter {
+		if n > 0 {
+			costs = append(costs, core.MeterCost{Meter: meter, Cost: n})
+		}
+	}
+	core.SortCosts(costs)
+	return requests, costs, nil
+}
+
+// priceOf returns the price of a usage, under the prices of the hold, on each meter that its rule names.
+func (s *Service) priceOf(ctx context.Context, account string, h *core.Hold, f *Final) ([]core.MeterCost, error) {
+	list, err := s.prices.get(ctx, account)
+	if err == nil && !list.UpdatedAt.Equal(h.PricedAt) {
+		var p *core.Prices
+		if p, err = s.store.Prices(ctx, account); err == nil {
+			list = p.Since(h.PricedAt)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if list == nil {
+		list = (&core.Prices{}).Compiled()
+	}
+	costs, ok, err := list.Charge(&core.PricedRequest{Method: h.Method, Path: h.Path, Model: f.Model, Usage: f.Usage})
+	if err == nil && !ok {
+		err = ErrNoPrice
+	}
+	return costs, asInvalid(err)
+}
+
+// ErrNoPrice means that no price names the endpoint and the model of a usage.
+var ErrNoPrice = core.Invalid("usage", "No price of the account matches the endpoint of the hold and this model: add a rule, or settle with costs")
+
+// endHold ends a hold in the store, and reads the usage afterwards.
+func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *core.Consumption, ip string) (*Settled, error) {
+	if h.Status == core.HoldExpired {
+		return nil, core.ErrHoldExpired
+	}
+	u, err := s.store.User(ctx, account, h.UserID)
+	if err != nil {
+		return nil, asHold(err)
+	}
+	c.Anchors, c.Entry.IP = u.Anchors, secrets.Sanitize(ip, core.MaxEntryAddress)
+	after, repeated, err := s.store.Settle(context.WithoutCancel(ctx), c)
+	if err != nil {
+		return nil, asHold(err)
+	}
+	switch asked := c.Settlement.Status; {
+	case asked == after.Status:
+	case after.Status == core.HoldSettled:
+		return nil, errHoldSettled
+	default:
+		return nil, errHoldReleased
+	}
+	done := &Settled{Hold: *after, Repeated: repeated}
+	done.Usage, err = s.usageAfter(ctx, account, after)
+	return done, err
+}
+
+var (
+	errHoldSettled  = &core.Error{Code: core.CodeHoldSettled, Message: "The hold was settled before: it cannot be released"}
+	errHoldReleased = &core.Error{Code: core.CodeHoldReleased, Message: "The hold was released before: it cannot be settled"}
+)
+
+// asHold returns the error of a hold whose key or user was deleted as that of a missing hold.
+func asHold(err error) error {
+	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
+		return core.ErrHoldNotFound
+	}
+	return err
+}
+
+// usageAfter returns the usage of the counter that has decided a hold, as a decision shows it.
+func (s *Service) usageAfter(ctx context.Context, account string, h *core.Hold) (d Decision, err error) {
+	var u *KeyUsage
+	if h.KeyID != "" {
+		u, err = s.KeyUsage(ctx, account, h.KeyID)
+	} else {
+		u, err = s.sharedUsage(ctx, account, h.UserID)
+	}
+	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) || errors.Is(err, core.ErrPlanNotFound) {
+		return Decision{}, nil // deleted since
+	}
+	if err != nil {
+		return Decision{}, err
+	}
+	d = Decision{Outcome: Allowed, Account: account, At: s.clock(), Plan: u.Plan, LimitUsage: u.LimitUsage}
+	if len(u.Limits) > 1 {
+		d.Limits = slices.Clone(u.Limits)
+	}
+	return d, nil
+}
+
+// sharedUsage returns the usage of the counter of a user.
+func (s *Service) sharedUsage(ctx context.Context, account string, user int64) (usage *KeyUsage, err error) {
+	err = s.store.View(ctx, account, func(v core.View) error {
+		u, err := v.User(user)
+		if err != nil {
+			return err
+		}
+		pl, err := v.Plan(u.PlanID)
+		if err != nil {
+			return err
+		}
+		cs, err := v.Counters([]core.CounterID{{Account: account, UserID: user}})
+		if err != nil {
+			return err
+		}
+		terms := termsOf(pl, u, nil, s.now())
+		limits := terms.Usages(&cs[0], &cs[0], u.Anchors, s.now())
+		usage = &KeyUsage{LimitUsage: limits[0], Limits: limits, Plan: pl, LastUsedAt: cs[0].LastUsedAt}
+		return nil
+	})
+	return usage, err
+}
