@@ -112,6 +112,8 @@ type Consumption struct {
 
 	// Settlement, if set, replaces the request: it ends a hold, with the costs as the final ones. Only [Store.Settle] takes it.
 	Settlement *Settlement
+
+	asked time.Time // see [Consumption.AskedAt]; zero if it is the time of the entry
 }
 
 // Counts reports whether the request is counted. Any other request is a look: it costs nothing, and checks every limit.

@@ -139,9 +139,22 @@ func (c *Consumption) NotBefore(counters ...*Counter) *Consumption {
 	if latest == c.Entry.At.Unix() {
 		return c
 	}
+	return c.Raised(latest)
+}
+
+// Raised returns the request at a later second.
+func (c *Consumption) Raised(second int64) *Consumption {
 	raised := *c
-	raised.Entry.At = time.Unix(latest, 0).UTC()
+	raised.Entry.At, raised.asked = time.Unix(second, 0).UTC(), c.AskedAt()
 	return &raised
+}
+
+// AskedAt returns the time of the request before [Consumption.NotBefore]. It decides about rates.
+func (c *Consumption) AskedAt() time.Time {
+	if c.asked.IsZero() {
+		return c.Entry.At
+	}
+	return c.asked
 }
 
 // checkConcurrency returns an error unless a concurrency is valid; 0 is none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"sync"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
@@ -51,7 +52,7 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 			return core.ConsumeResult{}, d.err
 		case d.outdated:
 		case d.expired != nil:
-			if err := s.expire(c, d.expired); err != nil {
+			if err := s.expire(c, &d); err != nil {
 				return core.ConsumeResult{}, err
 			}
 		case d.absent:
@@ -142,6 +143,7 @@ type decided struct {
 	absent   bool      // a counter is not in memory, or is being loaded or deleted
 	outdated bool      // a request with the same id was counted since lookUp
 	expired  *openHold // a hold of a counter that has to be ended first
+	at       time.Time // with expired: the time of the request, not before its counters
 	err      error     // of the event log; ErrTooManyHolds
 }
 
@@ -174,6 +176,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 		d.expired = h
 	}
 	if d.expired != nil {
+		d.at = c.Entry.At
 		return d
 	}
 	open, tooMany := s.holdsInLocked(c, key.ref, deciding.ref)
@@ -199,8 +202,8 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 			s.rememberLocked(keyShard, requestKey{of, c.RequestID}, position)
 		}
 		if c.Adjustment == nil && d.appended {
-			decidingShard.takeLocked(deciding.ref, c.Rate, c.Entry.At)
-			keyShard.takeLocked(ownBucket(key.ref), c.Own.Rate, c.Entry.At)
+			decidingShard.takeLocked(deciding.ref, c.Rate, c.AskedAt())
+			keyShard.takeLocked(ownBucket(key.ref), c.Own.Rate, c.AskedAt())
 		}
 	}
 	return d

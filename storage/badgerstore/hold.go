@@ -180,7 +180,7 @@ func (s *Store) settle(c *core.Consumption) (h *core.Hold, repeated bool, err er
 		case d.absent:
 			continue
 		case d.expired != nil:
-			return nil, false, firstOf(s.expire(c, d.expired), core.ErrHoldExpired)
+			return nil, false, firstOf(s.expire(c, &d), core.ErrHoldExpired)
 		case d.appended:
 			err = d.ticket.Wait()
 		}
@@ -219,7 +219,7 @@ func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
 	}
 	c = c.NotBefore(&key.Counter, &deciding.Counter)
 	if c.Settlement.Status != core.HoldExpired && !c.Entry.At.Before(h.until) {
-		d.expired = h
+		d.expired, d.at = h, c.Entry.At
 		return d
 	}
 	_, d.ticket, d.err = s.append(c, key, user, nil, h)
@@ -227,10 +227,13 @@ func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
 	return d
 }
 
-// expire ends a hold that has expired at the time of a request of the same user.
-func (s *Store) expire(c *core.Consumption, h *openHold) error {
+// expire ends a hold that a decision has found expired, on a request of the same user.
+func (s *Store) expire(c *core.Consumption, d *decided) error {
+	h := d.expired
 	if h.onExpiry == core.ReleaseHeld {
-		_, _, err := s.settle(h.hold().Expiry(c))
+		end := h.hold().Expiry(c)
+		end.Entry.At = d.at
+		_, _, err := s.settle(end)
 		if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
 			err = nil // its counters were deleted
 		}
@@ -382,7 +385,7 @@ func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, r
 		u, err := s.User(ctx, account, h.user.number)
 		if err == nil {
 			c.Anchors = u.Anchors
-			err = s.expire(c, h)
+			err = s.expire(c, &decided{expired: h, at: at})
 		}
 		if err != nil && !errors.Is(err, core.ErrUserNotFound) {
 			return fault(err)

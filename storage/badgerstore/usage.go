@@ -197,8 +197,10 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 				emit(d.dayNumber)
 			}
 		}
-		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
-			for _, d := range newer { // replaces the number in the archive
+		inArchive := map[core.Date]bool{}
+		err := r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
+			inArchive[date] = true
+			for _, d := range newer { // replaces or changes the number in the archive
 				switch {
 				case d.date != date:
 				case d.number&dayChange != 0:
@@ -215,5 +217,11 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 				}
 			}
 		})
+		for _, d := range newer {
+			if d.number&dayChange != 0 && d.used > 0 && first <= d.date && d.date <= last && !inArchive[d.date] {
+				emit(dayNumber{d.date, d.number &^ dayChange, d.used})
+			}
+		}
+		return err
 	})
 }

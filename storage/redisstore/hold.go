@@ -157,7 +157,7 @@ func (s *Store) Settle(ctx context.Context, c *core.Consumption) (h *core.Hold, 
 		if err != nil {
 			return nil, false, err
 		}
-		outcome, err := s.settle(ctx, c, h, 0)
+		outcome, asked, err := s.settle(ctx, c, h, 0)
 		switch {
 		case err != nil:
 			return nil, false, err
@@ -166,7 +166,7 @@ func (s *Store) Settle(ctx context.Context, c *core.Consumption) (h *core.Hold, 
 			h, err = s.Hold(ctx, c.Account, h.ID)
 			return h, false, err
 		case outcome == settleExpired:
-			return nil, false, cmp.Or(s.endExpired(ctx, c, h.ID), error(core.ErrHoldExpired))
+			return nil, false, cmp.Or(s.endExpired(ctx, asked, h.ID), error(core.ErrHoldExpired))
 		case outcome == settleNotFound:
 			if err := s.ensureCounter(ctx, core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID}, s.locationOf(c)); err != nil {
 				return nil, false, err
@@ -180,8 +180,8 @@ func (s *Store) Settle(ctx context.Context, c *core.Consumption) (h *core.Hold, 
 	return nil, false, core.ErrHoldExpired
 }
 
-// settle runs settle.lua on a hold, at a time that is not before the counters.
-func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, flags byte) (outcome int64, err error) {
+// settle runs settle.lua on a hold. It returns the settlement at a time that is not before the counters.
+func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, flags byte) (outcome int64, asked *core.Consumption, err error) {
 	if c.Shared {
 		flags |= settleShared
 	}
@@ -197,21 +197,14 @@ func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, f
 			[]string{s.packSettlement(c, flags), field, string(encodeEntry(nil, markSettlement, &e, c.Retention)), encodeHold(after),
 				holdLife(c.Entry.At, c.Entry.At), randomPart(h.ID)}).AsIntSlice()
 		if err != nil {
-			return 0, unavailable(err)
+			return 0, nil, unavailable(err)
 		}
 		if outcome = answer[0]; outcome != settleTooEarly {
-			return outcome, nil
+			return outcome, c, nil
 		}
-		c = atLeast(c, answer[1])
+		c = c.Raised(answer[1])
 	}
-	return 0, core.Unavailable(errors.New("redis: the clocks of the nodes differ too much"))
-}
-
-// atLeast returns a request at a second.
-func atLeast(c *core.Consumption, second int64) *core.Consumption {
-	raised := *c
-	raised.Entry.At = time.Unix(second, 0).UTC()
-	return &raised
+	return 0, nil, core.Unavailable(errors.New("redis: the clocks of the nodes differ too much"))
 }
 
 // packSettlement returns the first argument of settle.lua.
@@ -264,10 +257,10 @@ func (s *Store) endExpired(ctx context.Context, c *core.Consumption, id string) 
 	end := h.Expiry(c)
 	outcome := int64(settleNotFound)
 	if h.OnExpiry == core.ReleaseHeld && h.Status == core.HoldOpen {
-		outcome, err = s.settle(ctx, end, h, settleExpires)
+		outcome, _, err = s.settle(ctx, end, h, settleExpires)
 	}
 	if err == nil && outcome == settleNotFound {
-		_, err = s.settle(ctx, end, h, settleExpires|settleKeeps)
+		_, _, err = s.settle(ctx, end, h, settleExpires|settleKeeps)
 	}
 	if err == nil {
 		s.dropReservation(ctx, c.Account, id)

@@ -104,9 +104,9 @@ if ncosts > 0 or nlimits > 0 or nown > 0 or nlater > 0 then
 	end
 end
 
-local concurrency, ownConcurrency, holdEnds, random
+local concurrency, ownConcurrency, asked, holdEnds, random -- asked: Unix milliseconds of the request, for its rates
 if holds then
-	concurrency, ownConcurrency, holdEnds, random, rest = struct.unpack('>I2I2I6c24', ARGV[1], rest)
+	concurrency, ownConcurrency, asked, holdEnds, random, rest = struct.unpack('>I2I2I6I6c24', ARGV[1], rest)
 end
 
 -- BUCKET: Unix milliseconds, the units that were missing at that time. See core.Bucket.
@@ -196,7 +196,7 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 			for r = rated and 1 or 2, ownRated and 2 or 1 do -- the rate of the plan, then that of the key
 				local per, capacity
 				per, capacity, rest = struct.unpack('>I4I6', ARGV[1], rest)
-				local ms, before, taken = sec * 1000 + math.floor(nsec / 1000000), 0, 0
+				local ms, before, taken = asked or sec * 1000 + math.floor(nsec / 1000000), 0, 0
 				local stored = redis.call('HGET', KEYS[1], r == 1 and 'r' .. field or 'k' .. ARGV[2])
 				if stored then before, taken = struct.unpack(BUCKET, stored) end
 				taken = math.min(taken, capacity)
