@@ -1,0 +1,148 @@
+package aiusage_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/aiusage"
+)
+
+// chunk is an event of a chat completion.
+const chunk = `data: {"id":"c1","object":"chat.completion.chunk","model":"small-2","choices":[{"index":0,"delta":{"content":"a \"usage\":{\"prompt_tokens\":1} \\"}}],"usage":null}` + "\n\n"
+
+const lastChunk = `data: {"id":"c1","model":"small-2","choices":[],"usage":{"prompt_tokens":900,"completion_tokens":120,"total_tokens":1020,"prompt_tokens_details":{"cached_tokens":300},"completion_tokens_details":{"reasoning_tokens":20}}}` + "\n\n"
+
+var long = strings.Repeat("x", 2*aiusage.MaxHeld)
+
+func TestUsage(t *testing.T) {
+	openAI := core.Quantities{"input": 600, "cached": 300, "output": 120, "reasoning": 20}
+	for _, test := range []struct {
+		name   string
+		api    aiusage.API
+		events bool
+		text   string
+		want   core.Quantities
+		model  string
+	}{
+		{"chat", aiusage.OpenAI, false, `{"model": "small-2", "choices": [{"message": {"content": "` + long + ` {\"usage\": 1}"}}],
+			"usage": {"prompt_tokens": 900, "completion_tokens": 120, "prompt_tokens_details": {"cached_tokens": 300}, "completion_tokens_details": {"reasoning_tokens": 20}}}`, openAI, "small-2"},
+		{"usage of a member", aiusage.OpenAI, false, `{"metadata":{"usage":{"prompt_tokens":1}},"choices":[{"usage":{"prompt_tokens":2}}]}`, nil, ""},
+		{"embeddings", aiusage.OpenAI, false, `{"data":[{"embedding":[` + strings.Repeat("0.1,", 50_000) + `0.1]}],"model":"e","usage":{"prompt_tokens":8,"total_tokens":8}}`, core.Quantities{"input": 8}, "e"},
+		{"responses", aiusage.OpenAI, false, `{"model":"r","usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":2},"output_tokens":7,"output_tokens_details":{"reasoning_tokens":3}}}`,
+			core.Quantities{"input": 3, "cached": 2, "output": 7, "reasoning": 3}, "r"},
+		{"chat, events", aiusage.OpenAI, true, chunk + chunk + lastChunk + "data: [DONE]\n\n", openAI, "small-2"},
+		{"chat, events, cut", aiusage.OpenAI, true, chunk + chunk, nil, "small-2"},
+		{"responses, events", aiusage.OpenAI, true, "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"model\":\"r\",\"usage\":null}}\n\n" +
+			"event: response.incomplete\r\ndata: {\"type\":\"response.incomplete\",\r\ndata: \"response\":{\"output\":\"" + long + "\",\"model\":\"r\",\"usage\":{\"input_tokens\":5,\"output_tokens\":7}}}\r\n\r\n",
+			core.Quantities{"input": 5, "output": 7}, "r"},
+		{"messages", aiusage.Anthropic, false, `{"type":"message","model":"m","usage":{"input_tokens":5,"cache_read_input_tokens":100,"cache_creation_input_tokens":20,"output_tokens":7}}`,
+			core.Quantities{"input": 5, "cached": 100, "cache_write": 20, "output": 7}, "m"},
+		{"messages, events", aiusage.Anthropic, true, messages + "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+			core.Quantities{"input": 5, "cached": 100, "output": 15}, "m"},
+		{"messages, cut", aiusage.Anthropic, true, messages, nil, "m"},
+		{"gemini", aiusage.Gemini, false, `{"candidates":[],"usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":3,"thoughtsTokenCount":2},"modelVersion":"g"}`,
+			core.Quantities{"input": 6, "cached": 4, "output": 5, "reasoning": 2}, "g"},
+		{"gemini, array", aiusage.Gemini, false, `[{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":1},"modelVersion":"g"},` + "\n" + `{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":3}}]`,
+			core.Quantities{"input": 10, "output": 3}, "g"},
+		{"gemini, events", aiusage.Gemini, true, "data: {\"usageMetadata\":{\"promptTokenCount\":10}}\n\ndata: {\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":3},\"modelVersion\":\"g\"}\n\n",
+			core.Quantities{"input": 10, "output": 3}, "g"},
+		{"negative", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":-900}}`, nil, ""},
+		{"no JSON", aiusage.OpenAI, false, `]}"\`, nil, ""},
+	} {
+		for _, size := range []int{1, 2, 7, 64, 1 << 20} {
+			t.Run(fmt.Sprintf("%s in pieces of %d", test.name, size), func(t *testing.T) {
+				r := aiusage.NewReader(test.api)
+				if test.events {
+					r.Events(false)
+				}
+				var relayed strings.Builder
+				for at := 0; at < len(test.text); at += size {
+					relayed.Write(r.Pass([]byte(test.text[at:min(len(test.text), at+size)])))
+				}
+				relayed.Write(r.Rest())
+				q, model, known := r.Usage()
+				for name, n := range q {
+					if n == 0 {
+						delete(q, name)
+					}
+				}
+				if known != (test.want != nil) || known && !reflect.DeepEqual(q, test.want) || model != test.model {
+					t.Errorf("got %v of %q, known: %t; want %v of %q", q, model, known, test.want, test.model)
+				}
+				if relayed.String() != test.text {
+					t.Errorf("got another text relayed: %d bytes, want %d", relayed.Len(), len(test.text))
+				}
+			})
+		}
+	}
+}
+
+const messages = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":5,\"cache_read_input_tokens\":100,\"output_tokens\":1}}}\n\n" +
+	"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"hello\"}}\n\n" +
+	"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\n"
+
+// The event that a client has not asked for is left out, and nothing else.
+func TestDropUsage(t *testing.T) {
+	filtered := `data: {"choices":[],"prompt_filter_results":[]}` + "\n\n"
+	huge := `data: {"choices":[{"delta":{"content":"` + long + `"}}]}` + "\n\n"
+	given := filtered + chunk + huge + lastChunk + "data: [DONE]\n\n"
+	for _, size := range []int{1, 5, 1000, 1 << 20} {
+		r := aiusage.NewReader(aiusage.OpenAI)
+		r.Events(true)
+		var relayed strings.Builder
+		for at := 0; at < len(given); at += size {
+			relayed.Write(r.Pass([]byte(given[at:min(len(given), at+size)])))
+		}
+		relayed.Write(r.Rest())
+		if want := filtered + chunk + huge + "data: [DONE]\n\n"; relayed.String() != want {
+			t.Errorf("pieces of %d: got %d bytes, want %d without the last chunk", size, relayed.Len(), len(want))
+		}
+		if q, _, known := r.Usage(); !known || q["output"] != 120 {
+			t.Errorf("pieces of %d: got %v, known: %t", size, q, known)
+		}
+	}
+}
+
+func TestValueAtPath(t *testing.T) {
+	for _, test := range []struct {
+		path, text string
+		want       core.Quantities
+	}{
+		{"usage.units", `{"a":{"units":1},"usage":{"units": 12 }}`, core.Quantities{"value": 12}},
+		{"usage", `{"usage":{"pages":3,"images":2}}`, core.Quantities{"pages": 3, "images": 2}},
+		{"usage", `{"usage":"12"}`, nil},
+		{"usage", `{"usage":1.5}`, nil},
+		{"usage", `{"usage":-1}`, nil},
+		{"usage", `{}`, nil},
+	} {
+		r := aiusage.NewPathReader(test.path)
+		r.Pass([]byte(test.text))
+		r.Rest()
+		if q, known := r.Value(); known != (test.want != nil) || known && !reflect.DeepEqual(q, test.want) {
+			t.Errorf("%s in %s: got %v, known: %t; want %v", test.path, test.text, q, known, test.want)
+		}
+	}
+}
+
+func TestPickerOffsets(t *testing.T) {
+	text := `{ "model" : "m" , "max_tokens":  4096,"stream":true}`
+	p := aiusage.NewPicker("model", "max_tokens", "stream", "none")
+	for i := range len(text) {
+		p.Write([]byte(text[i : i+1]))
+	}
+	for path, want := range map[string]string{"model": `"m"`, "max_tokens": "4096", "stream": "true"} {
+		v := p.Get(path)
+		if string(v.Raw) != want || text[v.From:v.To] != want {
+			t.Errorf("%s: got %q at %d to %d, which is %q; want %s", path, v.Raw, v.From, v.To, text[v.From:v.To], want)
+		}
+	}
+	if at, ok := p.Ended(); !ok || text[at] != '}' {
+		t.Errorf("the end: got %d, %t", at, ok)
+	}
+	if p.Get("none").Seen {
+		t.Error("none: got seen")
+	}
+}
