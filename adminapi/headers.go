@@ -78,11 +78,12 @@ func (s RateLimitHeaders) add(f *fields, b []byte, h http.Header, d *service.Dec
 // SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, or until its rate allows a
 // request, rounded up. It sets nothing if the quota never resets. The decision must have usage.
 func SetRetryAfter(h http.Header, d *service.Decision, now time.Time) {
-	if d.RetryAfter > 0 {
+	switch {
+	case d.RetryAfter > 0:
 		retryAfter(h, d.RetryAfter)
-		return
-	}
-	if d.Usage.Window.Ends() {
+	case d.Outcome == service.OverConcurrency || !d.HasUsage():
+		retryAfter(h, retrySoon)
+	case d.Usage.Window.Ends():
 		retryAfter(h, d.Usage.Window.End.Sub(now))
 	}
 }
@@ -182,8 +183,11 @@ func appendRate(b []byte, i int, of core.Origin, name string, n int64) []byte {
 // ratePolicy is the name of the rate of a plan in the RateLimit fields.
 const ratePolicy = "rate"
 
-// PolicyName returns the name of the limit or rate that has refused a request, as it is in the RateLimit fields.
+// PolicyName returns the name of the limit or rate that has refused a request, as it is in the RateLimit fields, or concurrency.
 func PolicyName(d *service.Decision) string {
+	if d.Outcome == service.OverConcurrency {
+		return string(append(appendOrigin(nil, d.RefusedBy), core.ReasonConcurrency...))
+	}
 	if d.RetryAfter > 0 {
 		return string(append(appendOrigin(nil, d.RefusedBy), ratePolicy...))
 	}

@@ -44,8 +44,8 @@ func TestTenancyPaths(t *testing.T) {
 
 	bodies := map[string]object{
 		"POST /holds/{id}/settle": {"costs": object{"requests": 0}},
-		"POST /users/{id}/keys": {"name": "Mine", "plan_id": a.plan(5)},
-		"PUT /users/{id}":       {"name": "Mine"}, "PUT /plans/{id}": {"name": "Mine"}, "PUT /keys/{id}": {"name": "Mine"},
+		"POST /users/{id}/keys":   {"name": "Mine", "plan_id": a.plan(5)},
+		"PUT /users/{id}":         {"name": "Mine"}, "PUT /plans/{id}": {"name": "Mine"}, "PUT /keys/{id}": {"name": "Mine"},
 	}
 	for _, kind := range []string{"keys", "users"} {
 		bodies["POST /"+kind+"/{id}/usage/adjust"] = object{"delta": 5, "reason": "A grant"}

@@ -41,6 +41,10 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			"keep_key":       flag(&g.KeepKey),
 			"identify":       args(g.unmarshalIdentify),
 			"cost":           args(g.unmarshalCost),
+			"charge":         args(g.unmarshalCharge),
+			"clamp":          text(&g.Clamp),
+			"count_on":       text(&g.CountOn),
+			"on_unknown":     text(&g.OnUnknown),
 			"request_id":     args(g.unmarshalRequestID),
 			"require":        args(g.unmarshalRequire),
 			"on_store_error": text(&g.OnStoreError),
@@ -75,15 +79,15 @@ func (g *Gateway) unmarshalIdentify(_ string, args []string) error {
 	return nil
 }
 
-// unmarshalCost parses "cost <n>" and "cost <meter> <n>", which may stand once for each meter.
+// unmarshalCost parses "cost <n>" and "cost <meter> <n>", which may stand once for each meter. In place of <n> there may be "request <member> <default>".
 func (g *Gateway) unmarshalCost(_ string, args []string) error {
-	if len(args) == 1 {
-		args = []string{core.MeterRequests, args[0]}
+	if len(args) == 1 || len(args) == 3 && args[0] == "request" {
+		args = append([]string{core.MeterRequests}, args...)
 	}
-	if len(args) != 2 {
+	if len(args) != 2 && (len(args) != 4 || args[1] != "request") {
 		return errCount
 	}
-	meter, cost := args[0], caddyhttp.WeakString(args[1])
+	meter, cost := args[0], caddyhttp.WeakString(strings.Join(args[1:], " "))
 	_, twice := g.Costs[meter]
 	switch {
 	case twice, meter == core.MeterRequests && g.Cost != "":

@@ -20,6 +20,8 @@ type costOption struct {
 	meter string
 	n     int64  // used when of is ""
 	of    string // placeholders
+
+	member string // of the JSON body of the request; then n is the default
 }
 
 // provisionCost parses the costs.
@@ -46,8 +48,11 @@ func (g *Gateway) provisionCost() error {
 // newCostOption parses a cost of the config. The error quotes the invalid value.
 func newCostOption(meter, text string) (c costOption, err error) {
 	c.meter = meter
+	if words := strings.Fields(text); len(words) == 3 && words[0] == "request" {
+		c.member, text = words[1], words[2]
+	}
 	switch {
-	case hasPlaceholders(text):
+	case hasPlaceholders(text) && c.member == "":
 		c.of = text
 	case text != "":
 		if c.n, err = parseCost(meter, text); err != nil {
@@ -61,7 +66,17 @@ func newCostOption(meter, text string) (c costOption, err error) {
 }
 
 // value returns the cost of a request. given is false for an empty value: then the price decides.
-func (c *costOption) value(repl *caddy.Replacer) (n int64, given bool, err error) {
+func (c *costOption) value(repl *caddy.Replacer, body *jsonBody) (n int64, given bool, err error) {
+	if c.member != "" {
+		n, given, err = body.wholeNumber(c.member)
+		if err == nil && !given {
+			n = c.n
+		}
+		if err != nil || n > core.MaxMeterCost || c.meter == core.MeterRequests && n > core.MaxCost {
+			err = core.BadRequest(c.member, fmt.Sprintf("Must be a whole number from 0 to %d", core.MaxMeterCost))
+		}
+		return n, true, err
+	}
 	if c.of == "" {
 		return c.n, true, nil
 	}

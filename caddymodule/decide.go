@@ -87,10 +87,6 @@ func (g *Gateway) logRefusal(v *requestState) {
 }
 
 func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, q service.Request, v *requestState) error {
-	q, invalid := g.coreRequest(r, repl, vars, q)
-	if invalid != nil {
-		q.PlanName = "" // a refused request makes no user
-	}
 	svc, err := g.app.await(ctx)
 	if err != nil {
 		return err
@@ -99,7 +95,19 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	if err != nil {
 		return err
 	}
-	if v.decision, err = svc.Validate(ctx, account, q); err != nil {
+	if v.body, err = g.peekFor(ctx, svc, account, r, &q); err != nil {
+		return err
+	}
+	q, invalid := g.coreRequest(r, repl, vars, v.body, q)
+	if invalid != nil {
+		q.PlanName = "" // a refused request makes no user
+	}
+	if invalid == nil && g.Clamp != "" && v.body != nil {
+		err = g.validateClamped(ctx, svc, account, q, v)
+	} else {
+		v.decision, err = svc.Validate(ctx, account, q)
+	}
+	if err != nil {
 		return err
 	}
 	v.at = v.decision.At
@@ -118,7 +126,7 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 
 // coreRequest returns the request of a caller to decide on. If the cost or the request id is invalid it
 // returns the error, and a request without any cost, so that decide can report a bad key first.
-func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, q service.Request) (service.Request, error) {
+func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, body *jsonBody, q service.Request) (service.Request, error) {
 	q.Endpoint, q.Method, q.Path = endpoint(r), r.Method, cmp.Or(r.URL.EscapedPath(), "/")
 	q.Scopes, q.Features, q.IgnoreUnknownMeters = g.RequireScopes, g.RequireFeatures, true
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
@@ -126,7 +134,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 	var costs []core.MeterCost
 	for i := range g.costs {
 		c := &g.costs[i]
-		n, given, err := c.value(repl)
+		n, given, err := c.value(repl, body)
 		switch {
 		case errors.Is(err, errUnknownPlaceholder):
 			metrics.unknownPlaceholders.WithLabelValues(g.Account, c.meter).Inc()
@@ -144,6 +152,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 		return q, err
 	}
 	q.Cost, q.CostByPrice, q.Costs, q.RequestID = cost, byPrice, costs, id
+	g.askHold(&q, body)
 	return q, nil
 }
 

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,8 @@ type Gateway struct {
 	// of `keys` is removed too.
 	KeepKey bool `json:"keep_key,omitempty"`
 
-	// The cost of a request: a whole number from 0 to 1000000, or placeholders that yield one. It
+	// The cost of a request: a whole number from 0 to 1000000, placeholders that yield one, or `request`, a member of the
+	// JSON body of the request, and a default. It
 	// overrides the prices of the account. An empty value leaves the price, 1 without one. An
 	// invalid value is refused with 400 and not counted. Do not use a placeholder that the client
 	// controls: the client would set its own price. Default: the price.
@@ -92,6 +94,21 @@ type Gateway struct {
 	// value leaves the price, 0 without one. A meter that no limit and no price of the account
 	// names costs nothing: the log warns of it, and `limitkeeper_unknown_meters_total` counts the requests. Default: the prices.
 	Costs map[string]caddyhttp.WeakString `json:"costs,omitempty"`
+
+	// What requests cost in the end, as their answers say it. Until then the cost is held. Default: requests cost what the options `cost`
+	// and the prices say, at once.
+	Charge *Charge `json:"charge,omitempty"`
+
+	// The member of the JSON body of a request, such as `max_tokens`, that is lowered to what the limits have left. A cost is read from it:
+	// `request max_tokens 4096`. Default: none.
+	Clamp string `json:"clamp,omitempty"`
+
+	// Which answers count: `always`, `success` (2xx and 3xx) or `not_5xx`. Any other answer gives everything back. Default: `always`.
+	CountOn string `json:"count_on,omitempty"`
+
+	// What happens if an answer does not say what the request has cost, because the client has gone, the answer was cut, or says nothing:
+	// `keep` what was held, or `release` it. The same happens after a crash. Default: `keep`.
+	OnUnknown string `json:"on_unknown,omitempty"`
 
 	// Where to find the request id. A request that repeats an id of the same key within 24 hours is
 	// forwarded without being counted again. Its answer has the rate limit headers of the first
@@ -146,6 +163,7 @@ type Gateway struct {
 	noAccountLog  sync.Once                    // logs once that the account does not exist
 	faults        logthrottle.Throttle         // of log lines about requests without a decision
 	unknownMeters logthrottle.Throttle         // of log lines about meters that no plan names
+	unknownUsage  logthrottle.Throttle         // of log lines about answers that do not say what they cost
 }
 
 // CaddyModule implements [caddy.Module].
@@ -170,7 +188,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if len(g.Keys) == 0 && g.Identify == "" {
 		g.Keys = defaultKeySources()
 	}
-	if err := g.check(); err != nil {
+	if err := cmp.Or(g.check(), g.checkClamp()); err != nil {
 		return err
 	}
 	g.headers = headerFamilies[g.Headers]
@@ -232,7 +250,7 @@ func (g *Gateway) check() error {
 	if !utf8.ValidString(g.Account) {
 		return errors.New("account: the name is not valid UTF-8")
 	}
-	return g.provisionCost()
+	return cmp.Or(g.checkCharge(), g.provisionCost())
 }
 
 // checkIdentify returns an error for an invalid option identify, or for an option that has no meaning with it.
@@ -273,6 +291,8 @@ type requestState struct {
 	ownerKey bool             // the client sent an owner's key
 
 	identifies bool         // the gateway has the option identify
+	body       *jsonBody    // the beginning of the body of the request, nil if the gateway does not read it
+	clamped    int64        // the value of the member clamp; -1 if it stays
 	at         time.Time    // when the decision was made
 	writer     headerWriter // of the next handler
 	vary       string       // the value of Vary, "" for none
@@ -297,7 +317,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if g.Identify != "" {
 		external = strings.TrimSpace(repl.ReplaceAll(g.Identify, ""))
 	}
-	v := &requestState{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers, identifies: g.Identify != ""}
+	v := &requestState{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers, identifies: g.Identify != "", clamped: -1}
 	start := v.at
 	if secret != "" || external != "" {
 		g.evaluate(r, repl, vars, service.Request{Secret: secret, External: external, PlanName: g.IdentifyPlan}, v)
@@ -317,7 +337,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	lw := v.wrap(w)
 	defer lw.add() // for a handler that writes nothing
-	err := next.ServeHTTP(lw, r)
+	err := g.next(lw, r, next, v)
 	if err == nil || g.logsAreClean {
 		return err
 	}

@@ -18,8 +18,9 @@ import (
 // would save no CPU time that can be measured. Informational (1xx) answers pass unchanged.
 type headerWriter struct {
 	caddyhttp.ResponseWriterWrapper
-	state *requestState // holds this writer
-	added bool
+	state  *requestState // holds this writer
+	flight *flight       // of a request with a hold, nil for any other
+	added  bool
 }
 
 // wrap returns a writer for the next handler that adds the headers of the gateway.
@@ -75,6 +76,7 @@ func varyOf(sources []KeySource) string {
 func (w *headerWriter) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.add()
+		w.flight.begin(status, w.Header())
 	}
 	w.ResponseWriterWrapper.WriteHeader(status)
 }
@@ -82,12 +84,18 @@ func (w *headerWriter) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (w *headerWriter) Write(p []byte) (int, error) {
 	w.add()
+	if w.flight != nil {
+		return w.flight.write(w.ResponseWriterWrapper, w.Header(), p)
+	}
 	return w.ResponseWriterWrapper.Write(p)
 }
 
 // ReadFrom implements [io.ReaderFrom].
 func (w *headerWriter) ReadFrom(r io.Reader) (int64, error) {
 	w.add()
+	if w.flight != nil {
+		return io.Copy(struct{ io.Writer }{w}, r)
+	}
 	return w.ResponseWriterWrapper.ReadFrom(r)
 }
 

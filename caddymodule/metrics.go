@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,11 @@ type metricSet struct {
 	unknownMeters       *prometheus.CounterVec
 	unknownPlaceholders *prometheus.CounterVec
 
+	settled      *prometheus.CounterVec
+	overrun      *prometheus.CounterVec
+	unknownUsage *prometheus.CounterVec
+	inFlight     prometheus.Gauge
+
 	seen sync.Map // of decisionLabels: the counters of the series of decisions that exist, except other
 	mu   sync.Mutex
 	sets map[string]int // number of series in seen, by account
@@ -68,7 +74,12 @@ func newMetrics() *metricSet {
 			"Requests at gateways with a cost on a meter that no limit and no price of the account names: the cost is not counted.", "account", "meter"),
 		unknownPlaceholders: newCounterVec("unknown_placeholders_total",
 			"Requests at gateways whose cost on a meter has a placeholder that no handler has set: the price decides.", "account", "meter"),
-		sets: map[string]int{},
+		settled: newCounterVec("settled_units_total", "Units that settled holds have cost in the end, by the meter and the plan.", "account", "plan", "meter"),
+		overrun: newCounterVec("overrun_units_total", "Units that settled holds have cost beyond what was held, by the meter and the plan.", "account", "plan", "meter"),
+		unknownUsage: newCounterVec("unknown_usage_total",
+			"Requests at gateways whose answer does not say what they have cost: on_unknown decides.", "account"),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "gateway_in_flight", Help: "Requests at gateways with an open hold."}),
+		sets:     map[string]int{},
 	}
 	for _, kind := range faultKinds {
 		m.errors.WithLabelValues(kind) // begins at 0, so that the first fault is an increase
@@ -138,7 +149,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	if registry == nil {
 		return // tests have a context without a config
 	}
-	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, m.unknownMeters, m.unknownPlaceholders, eventsDropped, &serviceStats{app: a}} {
+	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, m.unknownMeters, m.unknownPlaceholders, m.settled, m.overrun, m.unknownUsage, m.inFlight, eventsDropped, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
 			ctx.Logger().Warn("some metrics are missing: " + err.Error())
 		}
@@ -165,6 +176,26 @@ func (m *metricSet) decided(names *accountNames, d *service.Decision) {
 		c = m.counter(l, names)
 	}
 	c.(prometheus.Counter).Inc()
+}
+
+// ended counts the units of a settled hold, under the labels that the decisions on the plan have.
+func (m *metricSet) ended(names *accountNames, s *service.Settled) {
+	if s.Status != core.HoldSettled {
+		return
+	}
+	account, plan := other, other
+	if d := &s.Usage; d.Plan != nil {
+		l := decisionLabels{account: d.Account, outcome: string(service.Allowed), plan: d.Plan.Name}
+		if _, known := m.seen.Load(l); known {
+			account, plan = names.name(d.Account), d.Plan.Name
+		}
+	}
+	for _, c := range append(slices.Clone(s.SettledCosts), core.MeterCost{Meter: core.MeterRequests, Cost: s.Settled}) {
+		m.settled.WithLabelValues(account, plan, c.Meter).Add(float64(c.Cost))
+	}
+	for _, c := range s.Overrun() {
+		m.overrun.WithLabelValues(account, plan, c.Meter).Add(float64(c.Cost))
+	}
 }
 
 // counter returns the counter of labels that are not in seen, and creates it unless the account cannot have another series of its own.

@@ -40,10 +40,13 @@ func (v *requestState) refusal() (int, *core.Error) {
 		if e, ok := errors.AsType[*core.Error](v.err); ok && e.Code == core.CodeInvalidRequest {
 			return http.StatusBadRequest, e
 		}
+		if errors.Is(v.err, core.ErrTooManyHolds) {
+			return http.StatusTooManyRequests, core.ErrTooManyHolds
+		}
 		return http.StatusInternalServerError, errInternal
 	case string(service.Disabled), string(service.Restricted):
 		return http.StatusForbidden, v.decision.Refusal()
-	case string(service.Denied), string(service.OverRate):
+	case string(service.Denied), string(service.OverRate), string(service.OverConcurrency):
 		return http.StatusTooManyRequests, v.decision.Refusal()
 	}
 	if v.identifies { // authenticated, so that no other credentials would help

@@ -111,12 +111,13 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 		return nil, err
 	}
 	l := &live{store: store, clock: clock, events: newEventQueue()}
-	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
+	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnSettled: l.settled, OnKeyDisabled: l.keyDisabled})
 	l.service.Tune(t.tunables)
 	l.names = &accountNames{service: l.service}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watchHealth(ctx) })
+	watch.Go(func() { l.expireHolds(ctx) })
 	l.stopWatch = func() { cancel(); watch.Wait() }
 	return l, nil
 }
@@ -130,6 +131,24 @@ func (l *live) Destruct() error {
 
 // observe records a decision in the metrics.
 func (l *live) observe(d *service.Decision) { metrics.decided(l.names, d) }
+
+// settled records the end of a hold in the metrics.
+func (l *live) settled(s *service.Settled) { metrics.ended(l.names, s) }
+
+// expireHolds ends holds that have expired, until ctx ends. A decision ends those of its counters before.
+func (l *live) expireHolds(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(expireEvery):
+			_ = l.service.ExpireHolds(ctx) // tried again soon
+		}
+	}
+}
+
+// expireEvery is the pause between two looks for holds that have expired.
+const expireEvery = 10 * time.Second
 
 // apply applies t until it is withdrawn or another tuning is applied.
 func (l *live) apply(t *tuning) {

@@ -10,9 +10,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// newHold returns the hold that the request opens, under prices that were set at a time.
-func (r *Request) newHold(c *core.Consumption, pricedAt time.Time) *core.NewHold {
-	h := &core.NewHold{ID: core.NewHoldID(c.UserID), ExpiresAt: c.Entry.At.Truncate(time.Millisecond).Add(r.HoldFor), OnExpiry: r.OnExpiry, PricedAt: pricedAt}
+// newHold returns the hold that the request opens for so long, under prices that were set at a time.
+func (r *Request) newHold(c *core.Consumption, pricedAt time.Time, lasts time.Duration) *core.NewHold {
+	h := &core.NewHold{ID: core.NewHoldID(c.UserID), ExpiresAt: c.Entry.At.Truncate(time.Millisecond).Add(lasts), OnExpiry: r.OnExpiry, PricedAt: pricedAt}
 	if path := secrets.Sanitize(r.mask(r.pricedPath()), maxEndpointLength); path != c.Entry.Endpoint {
 		h.Path = path
 	}
@@ -27,6 +27,8 @@ type Final struct {
 	Model    string           // "" if it is unknown
 	Usage    core.Quantities  // nil if it is unknown
 	IP       string           // of the caller, for the history
+
+	IgnoreUnknownMeters bool // a meter that no limit and no price of the account names costs nothing; otherwise it is an error
 }
 
 // Check returns a validation error if a member is out of its bounds.
@@ -93,6 +95,15 @@ func (s *Service) Settle(ctx context.Context, account, id string, f *Final) (*Se
 	return s.endHold(ctx, account, h, h.Settle(account, core.HoldSettled, cost, costs, s.now(), s.retention()), f.IP)
 }
 
+// Keep ends a hold and leaves what it has counted.
+func (s *Service) Keep(ctx context.Context, account, id string) (*Settled, error) {
+	h, err := s.Hold(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.endHold(ctx, account, h, h.Settle(account, core.HoldSettled, h.Cost, h.Costs, s.now(), s.retention()), "")
+}
+
 // Release gives back everything that a hold has counted.
 func (s *Service) Release(ctx context.Context, account, id, ip string) (*Settled, error) {
 	h, err := s.Hold(ctx, account, id)
@@ -136,7 +147,11 @@ func (s *Service) final(ctx context.Context, account string, h *core.Hold, f *Fi
 		}
 	}
 	for _, m := range f.Costs {
-		if !meters.has(m.Meter) {
+		switch {
+		case meters.has(m.Meter):
+		case f.IgnoreUnknownMeters:
+			delete(byMeter, m.Meter)
+		default:
 			return 0, nil, core.Invalid("costs."+m.Meter, "No limit and no price of the account names this meter: correct its name, or give a plan a limit of it")
 		}
 	}
@@ -203,7 +218,9 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 		return nil, errHoldReleased
 	}
 	done := &Settled{Hold: *after, Repeated: repeated}
-	done.Usage, err = s.usageAfter(ctx, account, after)
+	if done.Usage, err = s.usageAfter(ctx, account, after); err == nil && !repeated {
+		s.onSettled(done)
+	}
 	return done, err
 }
 

@@ -106,8 +106,12 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 		slices.Sort(c.Later)
 	}
 	c.Entry.Cost, c.Entry.Costs = c.Cost, c.Costs
-	if r.HoldFor > 0 {
-		c.Hold = r.newHold(c, list.UpdatedAt)
+	lasts := r.HoldFor
+	if lasts == 0 && (c.Concurrency > 0 || c.Own.Concurrency > 0) {
+		lasts = r.InFlight
+	}
+	if lasts > 0 {
+		c.Hold, c.Free = r.newHold(c, list.UpdatedAt, lasts), true
 	}
 	return unknown, nil
 }

@@ -47,9 +47,10 @@ type Request struct {
 	Model string          // for the price; "" if it is unknown
 	Usage core.Quantities // for the price; nil while it is unknown
 
-	// HoldFor, if not 0, opens a hold on the costs, for so long. OnExpiry says what happens to it then.
-	HoldFor  time.Duration
-	OnExpiry core.OnExpiry
+	// HoldFor, if not 0, opens a hold on the costs, for so long. OnExpiry says what happens to it then. InFlight does the same if the plan or the key
+	// has a concurrency.
+	HoldFor, InFlight time.Duration
+	OnExpiry          core.OnExpiry
 
 	// IgnoreUnknownMeters says that a meter which no limit and no price of the account names costs nothing. Otherwise it is an error.
 	IgnoreUnknownMeters bool

@@ -1,0 +1,40 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Recognizes reports whether a request has the key of a user, in force, or the external id of one: a decision on it would read the
+// quota, or make its user.
+func (s *Service) Recognizes(ctx context.Context, account string, r *Request) (bool, error) {
+	d := s.pendingDecisions.Get().(*pendingDecision)
+	defer s.pendingDecisions.Put(d)
+	d.Decision = Decision{Account: account, At: s.clock()}
+	if r.External != "" {
+		_, err := s.userByExternalID(ctx, d, externalRef{account, r.External})
+		if errors.Is(err, core.ErrUserNotFound) {
+			return r.PlanName != "", nil
+		}
+		return err == nil, err
+	}
+	_, _, err := s.identify(ctx, d, r.Secret)
+	return err == nil && d.Outcome == "", err
+}
+
+// Look returns the limits of a request with their usage, nil if its quota would not be read. It counts nothing, and is no decision.
+func (s *Service) Look(ctx context.Context, account string, r Request) ([]core.LimitUsage, error) {
+	d := s.pendingDecisions.Get().(*pendingDecision)
+	defer s.pendingDecisions.Put(d)
+	d.Decision = Decision{Account: account, At: s.clock()}
+	r.Cost, r.CostByPrice, r.Costs, r.Later, r.HoldFor, r.InFlight, r.RequestID = 0, false, nil, nil, 0, 0, ""
+	if err := s.decide(ctx, d, &r); err != nil || !d.HasUsage() {
+		return nil, err
+	}
+	if d.Limits == nil {
+		return []core.LimitUsage{d.LimitUsage}, nil
+	}
+	return d.Limits, nil
+}
