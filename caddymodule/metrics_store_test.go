@@ -62,6 +62,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, faulty := range []*prometheus.CounterVec{metrics.unknownMeters, metrics.unknownPlaceholders} {
 		faulty.WithLabelValues("default", "tokens") // such a metric is missing until the first fault
 	}
+	for _, settled := range []*prometheus.CounterVec{metrics.settled, metrics.overrun} {
+		settled.WithLabelValues("default", "Basic", "tokens") // until the first hold is settled
+	}
+	metrics.unknownUsage.WithLabelValues("default")
 	scraped := map[string]string{}
 	for _, store := range []string{"redis " + redistest.Start(t).Addr(), "badger %dir/data"} {
 		s.Start("store "+store, caddytest.Both("respond ok"))
