@@ -34,7 +34,7 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	return words{
+	err := words{
 		parse: map[string]parser{
 			"account":        text(&g.Account),
 			"key":            args(g.unmarshalKey),
@@ -56,6 +56,12 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		repeatable: map[string]bool{"key": true, "cost": true, "require": true},
 		check:      g.check,
 	}.block(d, "the directive "+appName)
+	if err == nil {
+		if err = g.checkClamp(); err != nil {
+			err = d.WrapErr(err)
+		}
+	}
+	return err
 }
 
 func (g *Gateway) unmarshalKey(_ string, args []string) error {

@@ -164,7 +164,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"charge of no meter", site("charge Tokens from openai"), `charge: want prices or the name of a meter, got "Tokens"`, "3"},
 		{"a bad count_on", site("count_on sometimes"), `count_on: want always, success or not_5xx, got "sometimes"`, "3"},
 		{"a bad on_unknown", site("on_unknown ask"), `on_unknown: want keep or release, got "ask"`, "3"},
-		{"clamp without its cost", site("clamp max_tokens"), `clamp: no cost is read from the member "max_tokens" of the request: add cost tokens request max_tokens 4096`, ""},
+		{"clamp without its cost", site("clamp max_tokens"), `clamp: no cost is read from the member "max_tokens" of the request: add cost tokens request max_tokens 4096`, "4"},
 		{"a cost of a member without default", site("cost tokens request max_tokens"), "wrong argument count", "3"},
 		{"key in the body", site("key body x"), `"body": want header`, "3"},
 		{"key in a header without a name", site("key header"), "key source header: the name is missing, such as X-API-Key", "3"},

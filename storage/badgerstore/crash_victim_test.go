@@ -40,6 +40,7 @@ type victimConfig struct {
 	Requests bool  // make requests
 	Expiring bool  // remove history
 
+	Holds     bool // only open and end holds
 	Snapshots bool // make snapshots
 	Refused   bool // go on when the store refuses a call
 
@@ -77,6 +78,9 @@ func runVictim(line string) error {
 	fmt.Println("opened")
 	if err := createFixture(s); err != nil {
 		return err
+	}
+	if o.Holds {
+		return runHolds(s)
 	}
 	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation, snapshots: o.Snapshots, refused: o.Refused}
 	if o.Crowd {

@@ -142,9 +142,17 @@ func holdConcurrency(e *env) {
 			}
 		}
 	})
+	for range own + 1 { // the last one is too many
+		c := holding(request(keys[1], noon))
+		c.Own.Concurrency = own
+		v := e.consume(c)
+		if open.Add(1); v.Allowed != (open.Load() <= own) || !v.Allowed && v.RefusedBy != core.OfKey {
+			e.Errorf("hold %d of a key: got allowed: %t, refused by %q", open.Load(), v.Allowed, v.RefusedBy)
+		}
+	}
 	c := holding(request(keys[0], noon))
 	c.Concurrency = plan
-	for range plan {
+	for range plan - own {
 		c.Hold.ID = core.NewHoldID(c.UserID)
 		e.allowed(c)
 	}
