@@ -74,13 +74,16 @@ bench: ## measures Limitkeeper beside other programs; see docs/benchmarks.md
 # Generators of clients, with which the tests check openapi.yaml. orval 7.13 is the last one for the Node.js of Debian.
 GENERATORS := adminapi/testdata/generators
 
-tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint $(GENERATORS)/node_modules ## the tools, in the versions of tools/go.mod and package-lock.json
+# The official clients of OpenAI and Anthropic, with which the tests check the gateway.
+SDKS := caddymodule/testdata/sdk
+
+tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint $(GENERATORS)/node_modules $(SDKS)/node_modules ## the tools, in the versions of tools/go.mod and package-lock.json
 
 bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
 
-$(GENERATORS)/node_modules: $(GENERATORS)/package-lock.json
-	cd $(GENERATORS) && npm ci
+$(GENERATORS)/node_modules $(SDKS)/node_modules: %/node_modules: %/package-lock.json
+	cd $* && npm ci
 	@touch $@
 
 # The programs that tests run, each with its package of Debian.
