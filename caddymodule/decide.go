@@ -176,3 +176,11 @@ func (g *Gateway) accountID(ctx context.Context, s *service.Service) (string, er
 	g.account.Store(a)
 	return a.ID, nil
 }
+
+// endpoint returns the path of the original request, before any rewrite, for the history.
+func endpoint(r *http.Request) string {
+	if o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && o.URL != nil {
+		return o.URL.Path
+	}
+	return r.URL.Path
+}

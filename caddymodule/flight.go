@@ -375,10 +375,12 @@ func (f *flight) usage(h http.Header) (q core.Quantities, model string, known bo
 	case f.reader == nil:
 		return nil, "", false
 	case c.From == fromJSON:
-		q, known = f.reader.Value()
-		return q, "", known
+		value, known := f.reader.Value()
+		q = core.Quantities(value)
+		return q, "", known && q.Check() == nil
 	}
-	q, model, known = f.reader.Usage()
+	said, model, known := f.reader.Usage()
+	q = core.Quantities(said)
 	if (&core.PricedRequest{Model: model}).Check() != nil {
 		model = ""
 	}

@@ -388,14 +388,6 @@ func (g *Gateway) passes(v *requestState) bool {
 	return false
 }
 
-// endpoint returns the path of the original request, before any rewrite, for the history.
-func endpoint(r *http.Request) string {
-	if o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && o.URL != nil {
-		return o.URL.Path
-	}
-	return r.URL.Path
-}
-
 // Interface guards.
 var (
 	_ caddy.Provisioner = (*Gateway)(nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// limitFields returns the fields of further limits and of a rate.
+// limitFields returns the fields of further limits, of a rate and of a concurrency.
 func limitFields(label, hint string) []field {
 	return []field{
 		{Name: "limits", Label: label, Type: "textarea", Placeholder: "tokens 1000000 month",
@@ -18,6 +18,7 @@ func limitFields(label, hint string) []field {
 		{Name: "rate", Label: "Rate", Type: "number", Min: "1", Max: "1000000", Hint: "Requests in a second or a minute. Empty: no rate."},
 		{Name: "per", Label: "Per", Type: "select", Required: true, Options: []option{{Value: "second", Label: "second"}, {Value: "minute", Label: "minute"}}},
 		{Name: "burst", Label: "Burst", Type: "number", Min: "1", Max: "1000000", Hint: "Requests allowed at once. Empty: as many as the rate."},
+		{Name: "concurrency", Label: "Concurrency", Type: "number", Min: "1", Max: "10000", Hint: "Requests in flight at once, at the gateway or held by your own code. Empty: no bound."},
 	}
 }
 

@@ -5,9 +5,22 @@ import (
 	"cmp"
 	"encoding/json"
 	"strconv"
-
-	"github.com/limitkeeper/limitkeeper/core"
 )
+
+// Quantities are numbers of units by their names: input, cached, cache_write, output and reasoning of a model.
+type Quantities map[string]int64
+
+// maxQuantity bounds each quantity.
+const maxQuantity = 1_000_000_000
+
+func (q Quantities) valid() bool {
+	for _, n := range q {
+		if n < 0 || n > maxQuantity {
+			return false
+		}
+	}
+	return true
+}
 
 // API is the wire format of answers.
 type API string
@@ -66,8 +79,8 @@ type tokens struct {
 
 // quantities returns the quantities of an answer of an API, nil if a number is out of bounds. input is without what came from a cache and what
 // was written to one; output has the reasoning, which is also told apart.
-func (u *tokens) quantities(a API) core.Quantities {
-	q := core.Quantities{}
+func (u *tokens) quantities(a API) Quantities {
+	q := Quantities{}
 	switch a {
 	case OpenAI:
 		cached := u.PromptDetails.Cached + u.InputDetails.Cached
@@ -79,7 +92,7 @@ func (u *tokens) quantities(a API) core.Quantities {
 		q["input"], q["cached"] = u.Prompt+u.ToolPrompt-u.Cached, u.Cached
 		q["output"], q["reasoning"] = u.Candidates+u.Thoughts, u.Thoughts
 	}
-	if q.Check() != nil {
+	if !q.valid() {
 		return nil
 	}
 	return q
@@ -99,7 +112,7 @@ type Reader struct {
 	passing bool   // the present event is too long to be left out
 
 	tokens tokens
-	usage  core.Quantities
+	usage  Quantities
 	value  json.RawMessage // at the path
 	model  string
 	ended  bool // the event that ends the answer has passed
@@ -248,21 +261,21 @@ func (r *Reader) note() (onlyUsage bool) {
 }
 
 // Usage returns the usage of the answer and its model, and false if the answer does not say its usage or has not ended.
-func (r *Reader) Usage() (q core.Quantities, model string, known bool) {
+func (r *Reader) Usage() (q Quantities, model string, known bool) {
 	return r.usage, r.model, r.usage != nil && (r.ended || !r.events || formats[r.api].ends == "")
 }
 
 // Value returns the whole number or the object of whole numbers at the path, as quantities: a number has the name value.
-func (r *Reader) Value() (q core.Quantities, known bool) {
+func (r *Reader) Value() (q Quantities, known bool) {
 	if len(r.value) == 0 {
 		return nil, false
 	}
 	if r.value[0] != '{' {
-		q = core.Quantities{}
+		q = Quantities{}
 		n, err := strconv.ParseInt(string(r.value), 10, 64)
 		q["value"] = n
-		return q, err == nil && q.Check() == nil
+		return q, err == nil && q.valid()
 	}
 	err := json.Unmarshal(r.value, &q)
-	return q, err == nil && q.Check() == nil
+	return q, err == nil && q.valid()
 }

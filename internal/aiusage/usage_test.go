@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/internal/aiusage"
 )
 
@@ -18,37 +17,37 @@ const lastChunk = `data: {"id":"c1","model":"small-2","choices":[],"usage":{"pro
 var long = strings.Repeat("x", 2*aiusage.MaxHeld)
 
 func TestUsage(t *testing.T) {
-	openAI := core.Quantities{"input": 600, "cached": 300, "output": 120, "reasoning": 20}
+	openAI := aiusage.Quantities{"input": 600, "cached": 300, "output": 120, "reasoning": 20}
 	for _, test := range []struct {
 		name   string
 		api    aiusage.API
 		events bool
 		text   string
-		want   core.Quantities
+		want   aiusage.Quantities
 		model  string
 	}{
 		{"chat", aiusage.OpenAI, false, `{"model": "small-2", "choices": [{"message": {"content": "` + long + ` {\"usage\": 1}"}}],
 			"usage": {"prompt_tokens": 900, "completion_tokens": 120, "prompt_tokens_details": {"cached_tokens": 300}, "completion_tokens_details": {"reasoning_tokens": 20}}}`, openAI, "small-2"},
 		{"usage of a member", aiusage.OpenAI, false, `{"metadata":{"usage":{"prompt_tokens":1}},"choices":[{"usage":{"prompt_tokens":2}}]}`, nil, ""},
-		{"embeddings", aiusage.OpenAI, false, `{"data":[{"embedding":[` + strings.Repeat("0.1,", 50_000) + `0.1]}],"model":"e","usage":{"prompt_tokens":8,"total_tokens":8}}`, core.Quantities{"input": 8}, "e"},
+		{"embeddings", aiusage.OpenAI, false, `{"data":[{"embedding":[` + strings.Repeat("0.1,", 50_000) + `0.1]}],"model":"e","usage":{"prompt_tokens":8,"total_tokens":8}}`, aiusage.Quantities{"input": 8}, "e"},
 		{"responses", aiusage.OpenAI, false, `{"model":"r","usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":2},"output_tokens":7,"output_tokens_details":{"reasoning_tokens":3}}}`,
-			core.Quantities{"input": 3, "cached": 2, "output": 7, "reasoning": 3}, "r"},
+			aiusage.Quantities{"input": 3, "cached": 2, "output": 7, "reasoning": 3}, "r"},
 		{"chat, events", aiusage.OpenAI, true, chunk + chunk + lastChunk + "data: [DONE]\n\n", openAI, "small-2"},
 		{"chat, events, cut", aiusage.OpenAI, true, chunk + chunk, nil, "small-2"},
 		{"responses, events", aiusage.OpenAI, true, "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"model\":\"r\",\"usage\":null}}\n\n" +
 			"event: response.incomplete\r\ndata: {\"type\":\"response.incomplete\",\r\ndata: \"response\":{\"output\":\"" + long + "\",\"model\":\"r\",\"usage\":{\"input_tokens\":5,\"output_tokens\":7}}}\r\n\r\n",
-			core.Quantities{"input": 5, "output": 7}, "r"},
+			aiusage.Quantities{"input": 5, "output": 7}, "r"},
 		{"messages", aiusage.Anthropic, false, `{"type":"message","model":"m","usage":{"input_tokens":5,"cache_read_input_tokens":100,"cache_creation_input_tokens":20,"output_tokens":7}}`,
-			core.Quantities{"input": 5, "cached": 100, "cache_write": 20, "output": 7}, "m"},
+			aiusage.Quantities{"input": 5, "cached": 100, "cache_write": 20, "output": 7}, "m"},
 		{"messages, events", aiusage.Anthropic, true, messages + "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
-			core.Quantities{"input": 5, "cached": 100, "output": 15}, "m"},
+			aiusage.Quantities{"input": 5, "cached": 100, "output": 15}, "m"},
 		{"messages, cut", aiusage.Anthropic, true, messages, nil, "m"},
 		{"gemini", aiusage.Gemini, false, `{"candidates":[],"usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":3,"thoughtsTokenCount":2},"modelVersion":"g"}`,
-			core.Quantities{"input": 6, "cached": 4, "output": 5, "reasoning": 2}, "g"},
+			aiusage.Quantities{"input": 6, "cached": 4, "output": 5, "reasoning": 2}, "g"},
 		{"gemini, array", aiusage.Gemini, false, `[{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":1},"modelVersion":"g"},` + "\n" + `{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":3}}]`,
-			core.Quantities{"input": 10, "output": 3}, "g"},
+			aiusage.Quantities{"input": 10, "output": 3}, "g"},
 		{"gemini, events", aiusage.Gemini, true, "data: {\"usageMetadata\":{\"promptTokenCount\":10}}\n\ndata: {\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":3},\"modelVersion\":\"g\"}\n\n",
-			core.Quantities{"input": 10, "output": 3}, "g"},
+			aiusage.Quantities{"input": 10, "output": 3}, "g"},
 		{"negative", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":-900}}`, nil, ""},
 		{"no JSON", aiusage.OpenAI, false, `]}"\`, nil, ""},
 	} {
@@ -109,10 +108,10 @@ func TestDropUsage(t *testing.T) {
 func TestValueAtPath(t *testing.T) {
 	for _, test := range []struct {
 		path, text string
-		want       core.Quantities
+		want       aiusage.Quantities
 	}{
-		{"usage.units", `{"a":{"units":1},"usage":{"units": 12 }}`, core.Quantities{"value": 12}},
-		{"usage", `{"usage":{"pages":3,"images":2}}`, core.Quantities{"pages": 3, "images": 2}},
+		{"usage.units", `{"a":{"units":1},"usage":{"units": 12 }}`, aiusage.Quantities{"value": 12}},
+		{"usage", `{"usage":{"pages":3,"images":2}}`, aiusage.Quantities{"pages": 3, "images": 2}},
 		{"usage", `{"usage":"12"}`, nil},
 		{"usage", `{"usage":1.5}`, nil},
 		{"usage", `{"usage":-1}`, nil},

@@ -50,7 +50,7 @@
 //
 //	badgerstore.go  Store, Durability; what a failed store refuses; close.go; stats.go, metrics and health
 //	consume.go      Consume, in five steps; request ids
-//	hold.go         open holds and their settlement
+//	hold.go         open holds; settle.go, their settlement; holdrecord.go, their records
 //	counter.go      the state of a counter; counterrecord.go, its record
 //	cache.go        counters in memory; load.go, loading a counter from its page and its events
 //	history.go      events and their records; the history of a counter, which is its events

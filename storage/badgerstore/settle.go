@@ -1,0 +1,114 @@
+package badgerstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Settle implements [core.Store].
+func (s *Store) Settle(_ context.Context, c *core.Consumption) (h *core.Hold, repeated bool, err error) {
+	if err := s.enterToWrite(); err != nil {
+		return nil, false, err
+	}
+	defer s.leave()
+	h, repeated, err = s.settle(c)
+	return h, repeated, fault(err)
+}
+
+func (s *Store) settle(c *core.Consumption) (h *core.Hold, repeated bool, err error) {
+	if err := s.admit(); err != nil {
+		return nil, false, err
+	}
+	key, user, err := s.locate(c)
+	for err == nil {
+		if err = s.loadBoth(c, key, user); err != nil {
+			break
+		}
+		d := s.end(c, key, user)
+		switch {
+		case d.err != nil:
+			return nil, false, d.err
+		case d.absent:
+			continue
+		case d.expired != nil:
+			return nil, false, firstOf(s.expire(c, &d), core.ErrHoldExpired)
+		case d.appended:
+			err = d.ticket.Wait()
+		}
+		if err == nil {
+			h, err = s.readHold(user, c.Settlement.HoldID)
+		}
+		if err == nil && h.Status == core.HoldExpired && c.Settlement.Status != core.HoldExpired {
+			err = core.ErrHoldExpired
+		}
+		return h, !d.appended, err
+	}
+	return nil, false, err
+}
+
+// end appends the event of a settlement, if the hold is open, and changes the counters.
+func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
+	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
+	s.counters.lock(of, ofUser)
+	defer unlock(keyShard, userShard)
+	key, user := keyShard.find(of), userShard.find(ofUser)
+	if key == nil || user == nil || key.busy != nil || user.busy != nil {
+		d.absent = true
+		return d
+	}
+	counted := of
+	if c.KeyID == "" {
+		counted = ofUser
+	}
+	h := s.counters.shard(counted).openLocked(counted, c.Settlement.HoldID)
+	if h == nil {
+		return d
+	}
+	deciding := key
+	if c.Shared {
+		deciding = user
+	}
+	c = c.NotBefore(&key.Counter, &deciding.Counter)
+	if c.Settlement.Status != core.HoldExpired && !c.Entry.At.Before(h.until) {
+		d.expired, d.at = h, c.Entry.At
+		return d
+	}
+	_, d.ticket, d.err = s.append(c, key, user, nil, h)
+	d.appended = d.err == nil
+	return d
+}
+
+// expire ends a hold that a decision has found expired, on a request of the same user.
+func (s *Store) expire(c *core.Consumption, d *decided) error {
+	h := d.expired
+	if h.onExpiry == core.ReleaseHeld {
+		end := h.hold().Expiry(c)
+		end.Entry.At = d.at
+		_, _, err := s.settle(end)
+		if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
+			err = nil // its counters were deleted
+		}
+		return err
+	}
+	s.counters.lock(h.key, h.user)
+	defer unlock(s.counters.shard(h.key), s.counters.shard(h.user))
+	if s.counters.shard(h.key).openLocked(h.key, h.id) == h {
+		s.closeHoldLocked(h)
+	}
+	return nil
+}
+
+// hold returns what a settlement needs to know of an open hold.
+func (h *openHold) hold() *core.Hold {
+	return &core.Hold{ID: h.id, UserID: h.user.number, KeyID: h.keyID, KeySeq: h.seq(), Shared: h.shared, At: h.at, Cost: h.cost, Costs: h.costs}
+}
+
+// seq returns the Seq of the key of a hold, 0 without a key.
+func (h *openHold) seq() int64 {
+	if h.key == h.user {
+		return 0
+	}
+	return h.key.number
+}
