@@ -88,9 +88,9 @@ func config(svc *service.Service) adminapi.Config {
 		Secure:     func(r *http.Request) bool { return r.TLS != nil },
 		Stopping:   func(*http.Request) bool { return false },
 		ClientIP:   func(r *http.Request) string { host, _, _ := strings.Cut(r.RemoteAddr, ":"); return host },
-		OnDecision: func(time.Duration) {},
-		OnFault:    func(error) {},
-		Logger:     slog.New(slog.DiscardHandler),
+		OnDecision: func(time.Duration) {}, OnSettled: func(*service.Settled, *service.Decision) {},
+		OnFault: func(error) {},
+		Logger:  slog.New(slog.DiscardHandler),
 	}
 }
 

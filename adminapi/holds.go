@@ -90,9 +90,13 @@ func (c *call) writeSettled(done *service.Settled, err error) error {
 	if done.Repeated {
 		v = append(v, field{"repeated", true})
 	}
-	if d := &done.Usage; d.HasUsage() {
-		(XRateLimitHeaders | IETFHeaders).Set(c.w.Header(), d, d.At)
-		v = append(v, field{"details", json.RawMessage(appendUsage(nil, d))})
+	d, err := c.svc.HoldUsage(c.ctx(), c.account, &done.Hold)
+	if err != nil {
+		return err
+	}
+	if c.config.OnSettled(done, &d); d.HasUsage() {
+		(XRateLimitHeaders | IETFHeaders).Set(c.w.Header(), &d, d.At)
+		v = append(v, field{"details", json.RawMessage(appendUsage(nil, &d))})
 	}
 	return c.write(http.StatusOK, v)
 }

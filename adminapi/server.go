@@ -30,6 +30,8 @@ type Config struct {
 	ClientIP func(*http.Request) string
 	// OnDecision is called with the duration of each decision of POST /validate.
 	OnDecision func(took time.Duration)
+	// OnSettled is called after each settlement or release of a hold, with the usage of its counter, as a decision has it.
+	OnSettled func(*service.Settled, *service.Decision)
 	// OnFault is called with the cause of each 500 and 503 answer, except of health checks and of clients that have disconnected.
 	OnFault func(error)
 	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.

@@ -58,7 +58,7 @@ func (a *API) serve(app *App, log *slog.Logger) {
 		return s
 	}
 	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, Stopping: stopping, ClientIP: clientIP, Logger: log,
-		OnDecision: metrics.validated, OnFault: metrics.failed})
+		OnDecision: metrics.validated, OnSettled: app.settled, OnFault: metrics.failed})
 	if a.Dashboard == nil || *a.Dashboard {
 		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
 	}

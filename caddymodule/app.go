@@ -318,6 +318,13 @@ func (a *App) service() (*service.Service, error) {
 	return l.service, nil
 }
 
+// settled records the end of a hold in the metrics.
+func (a *App) settled(s *service.Settled, d *service.Decision) {
+	if l := a.live.Load(); l != nil {
+		l.settled(s, d)
+	}
+}
+
 // clock returns the state of the clock, the zero value until the store is open.
 func (a *App) clock() (s core.ClockState) {
 	if l := a.live.Load(); l != nil {

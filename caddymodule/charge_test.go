@@ -20,9 +20,7 @@ import (
 // model is an upstream that answers as the APIs of models do. The request says how: in the member behave of its body.
 type model struct {
 	*recorder
-	mu     sync.Mutex
-	bodies []map[string]any // of the requests
-	wait   chan struct{}    // closed when a slow answer may go on
+	wait chan struct{} // closed when a slow answer may go on
 }
 
 func newModel(t *testing.T) *model {
@@ -31,22 +29,12 @@ func newModel(t *testing.T) *model {
 	return m
 }
 
-// last returns the body of the last request.
-func (m *model) lastBody() map[string]any {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.bodies[len(m.bodies)-1]
-}
-
 func (m *model) answer(w http.ResponseWriter, r *http.Request) {
 	var body map[string]any
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		http.Error(w, `{"error":{"message":"no JSON"}}`, http.StatusBadRequest)
 		return
 	}
-	m.mu.Lock()
-	m.bodies = append(m.bodies, body)
-	m.mu.Unlock()
 	behave, _ := body["behave"].(string)
 	stream := body["stream"] == true
 	switch behave {

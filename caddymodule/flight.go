@@ -280,25 +280,19 @@ func (f *flight) end(ctx context.Context, w *headerWriter, cut bool, err error) 
 	if f.status == 0 && !cut {
 		f.status = http.StatusOK // the handler has written nothing
 	}
-	settle := func() error {
-		switch release, final := f.outcome(w.Header(), cut); {
-		case release:
-			_, err = f.service.Release(ctx, f.account, f.hold, "")
-		case final != nil:
-			_, err = f.service.Settle(ctx, f.account, f.hold, final)
-		default:
-			_, err = f.service.Keep(ctx, f.account, f.hold)
-		}
-		return err
-	}
-	err = settle()
+	release, final := f.outcome(w.Header(), cut)
+	done, err := f.settle(ctx, release, final)
 	if errors.Is(err, service.ErrNoPrice) {
 		f.unknown("no price names its model")
-		err = f.atUnknown(ctx)
+		release, final = f.g.OnUnknown == unknownRelease, nil
+		done, err = f.settle(ctx, release, final)
 	}
 	for try := 0; errors.Is(err, core.ErrUnavailable) && try < settleTries; try++ {
 		time.Sleep(settlePause)
-		err = settle()
+		done, err = f.settle(ctx, release, final)
+	}
+	if err == nil {
+		f.g.app.settled(done, &w.state.decision)
 	}
 	if suppressed, ok := f.g.faults.Admit(time.Now()); err != nil && ok {
 		f.g.log.Error("a hold was not settled: it ends as on_unknown says", zap.String("account", f.g.Account), zap.String("hold_id", f.hold),
@@ -312,14 +306,15 @@ const (
 	settlePause = time.Second
 )
 
-// atUnknown ends the hold of a request whose cost the answer does not say.
-func (f *flight) atUnknown(ctx context.Context) (err error) {
-	if f.g.OnUnknown == unknownRelease {
-		_, err = f.service.Release(ctx, f.account, f.hold, "")
-	} else {
-		_, err = f.service.Keep(ctx, f.account, f.hold)
+// settle releases the hold, settles it with final costs, or with what it has held if final is nil.
+func (f *flight) settle(ctx context.Context, release bool, final *service.Final) (*service.Settled, error) {
+	switch {
+	case release:
+		return f.service.Release(ctx, f.account, f.hold, "")
+	case final != nil:
+		return f.service.Settle(ctx, f.account, f.hold, final)
 	}
-	return err
+	return f.service.Keep(ctx, f.account, f.hold)
 }
 
 // unknown counts and logs a request whose answer does not say what it has cost.
@@ -334,7 +329,7 @@ func (f *flight) unknown(why string) {
 // outcome returns what happens to the hold: it is released, settled with final costs, or settled with what it has held if final is nil.
 func (f *flight) outcome(h http.Header, cut bool) (release bool, final *service.Final) {
 	switch s := f.status; {
-	case f.g.CountOn == countSuccess && s != 0 && (s < 200 || s >= 400), f.g.CountOn == countNot5xx && s >= 500:
+	case f.g.CountOn == countSuccess && s != 0 && s != http.StatusSwitchingProtocols && (s < 200 || s >= 400), f.g.CountOn == countNot5xx && s >= 500:
 		return true, nil
 	case s == 0 && f.g.holds():
 		f.unknown("the request has ended without an answer")

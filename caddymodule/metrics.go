@@ -178,13 +178,13 @@ func (m *metricSet) decided(names *accountNames, d *service.Decision) {
 	c.(prometheus.Counter).Inc()
 }
 
-// ended counts the units of a settled hold, under the labels that the decisions on the plan have.
-func (m *metricSet) ended(names *accountNames, s *service.Settled) {
-	if s.Status != core.HoldSettled {
+// ended counts the units of a settled hold, under the labels that decisions on its plan have. d is one of them, without a plan if it is unknown.
+func (m *metricSet) ended(names *accountNames, s *service.Settled, d *service.Decision) {
+	if s.Status != core.HoldSettled || s.Repeated {
 		return
 	}
 	account, plan := other, other
-	if d := &s.Usage; d.Plan != nil {
+	if d.Plan != nil {
 		l := decisionLabels{account: d.Account, outcome: string(service.Allowed), plan: d.Plan.Name}
 		if _, known := m.seen.Load(l); known {
 			account, plan = names.name(d.Account), d.Plan.Name

@@ -111,7 +111,7 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 		return nil, err
 	}
 	l := &live{store: store, clock: clock, events: newEventQueue()}
-	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnSettled: l.settled, OnKeyDisabled: l.keyDisabled})
+	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
 	l.service.Tune(t.tunables)
 	l.names = &accountNames{service: l.service}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -133,7 +133,7 @@ func (l *live) Destruct() error {
 func (l *live) observe(d *service.Decision) { metrics.decided(l.names, d) }
 
 // settled records the end of a hold in the metrics.
-func (l *live) settled(s *service.Settled) { metrics.ended(l.names, s) }
+func (l *live) settled(s *service.Settled, d *service.Decision) { metrics.ended(l.names, s, d) }
 
 // expireHolds ends holds that have expired, until ctx ends. A decision ends those of its counters before.
 func (l *live) expireHolds(ctx context.Context) {

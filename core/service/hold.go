@@ -64,8 +64,7 @@ func asInvalid(err error) error {
 // Settled is the result of the end of a hold.
 type Settled struct {
 	core.Hold
-	Repeated bool     // the hold was ended before
-	Usage    Decision // the usage now, as a decision shows it; without a plan if the key or the user has none
+	Repeated bool // the hold was ended before
 }
 
 // Hold returns a hold of the account.
@@ -196,12 +195,12 @@ func (s *Service) priceOf(ctx context.Context, account string, h *core.Hold, f *
 // ErrNoPrice means that no price names the endpoint and the model of a usage.
 var ErrNoPrice = core.Invalid("usage", "No price of the account matches the endpoint of the hold and this model: add a rule, or settle with costs")
 
-// endHold ends a hold in the store, and reads the usage afterwards.
+// endHold ends a hold in the store.
 func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *core.Consumption, ip string) (*Settled, error) {
 	if h.Status == core.HoldExpired {
 		return nil, core.ErrHoldExpired
 	}
-	u, err := s.store.User(ctx, account, h.UserID)
+	u, err := s.users.get(ctx, userRef{account, h.UserID})
 	if err != nil {
 		return nil, asHold(err)
 	}
@@ -217,11 +216,7 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	default:
 		return nil, errHoldReleased
 	}
-	done := &Settled{Hold: *after, Repeated: repeated}
-	if done.Usage, err = s.usageAfter(ctx, account, after); err == nil && !repeated {
-		s.onSettled(done)
-	}
-	return done, err
+	return &Settled{*after, repeated}, nil
 }
 
 var (
@@ -237,8 +232,8 @@ func asHold(err error) error {
 	return err
 }
 
-// usageAfter returns the usage of the counter that has decided a hold, as a decision shows it.
-func (s *Service) usageAfter(ctx context.Context, account string, h *core.Hold) (d Decision, err error) {
+// HoldUsage returns the usage now of the counter that has decided a hold, as a decision shows it: without a plan if the key or the user has none.
+func (s *Service) HoldUsage(ctx context.Context, account string, h *core.Hold) (d Decision, err error) {
 	var u *KeyUsage
 	if h.KeyID != "" {
 		u, err = s.KeyUsage(ctx, account, h.KeyID)

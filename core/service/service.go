@@ -28,8 +28,6 @@ type Config struct {
 	// OnDecision is called with every decision, from many goroutines at once. It must not keep or
 	// change the decision.
 	OnDecision func(*Decision)
-	// OnSettled is called after each settlement or release of a hold that was not ended before. It must not keep or change its argument.
-	OnSettled func(*Settled)
 	// OnKeyDisabled is called after each change by this service that ends the use of a key, in the goroutine of the change.
 	// It returns quickly.
 	OnKeyDisabled func(KeyDisabled)
@@ -71,7 +69,6 @@ type Service struct {
 	store             core.Store
 	clock             func() time.Time
 	onDecision        func(*Decision)
-	onSettled         func(*Settled)
 	onDisabled        func(KeyDisabled)
 	tunables          atomic.Pointer[Tunables]
 	throttle          *Throttle           // of requests, for each owner's key
@@ -99,7 +96,7 @@ type Service struct {
 
 // New returns a service over the store with the default tunables.
 func New(store core.Store, c Config) *Service {
-	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, onSettled: c.OnSettled, onDisabled: c.OnKeyDisabled,
+	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, onDisabled: c.OnKeyDisabled,
 		lease: newLease(store), processors: newProcessors()}
 	if s.clock == nil {
 		s.clock = core.NewClock(nil, nil).Now
@@ -107,9 +104,6 @@ func New(store core.Store, c Config) *Service {
 	s.SignIn = signin.New(store, s.clock, s.processors)
 	if s.onDecision == nil {
 		s.onDecision = func(*Decision) {}
-	}
-	if s.onSettled == nil {
-		s.onSettled = func(*Settled) {}
 	}
 	if s.onDisabled == nil {
 		s.onDisabled = func(KeyDisabled) {}

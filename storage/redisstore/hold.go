@@ -163,8 +163,9 @@ func (s *Store) Settle(ctx context.Context, c *core.Consumption) (h *core.Hold, 
 			return nil, false, err
 		case outcome == settled:
 			s.dropReservation(ctx, c.Account, h.ID)
-			h, err = s.Hold(ctx, c.Account, h.ID)
-			return h, false, err
+			after := h.Close(asked)
+			after.SettledCosts = slices.Clone(after.SettledCosts)
+			return after, false, nil
 		case outcome == settleExpired:
 			return nil, false, cmp.Or(s.endExpired(ctx, asked, h.ID), error(core.ErrHoldExpired))
 		case outcome == settleNotFound:
