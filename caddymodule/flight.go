@@ -79,7 +79,7 @@ func (g *Gateway) askHold(q *service.Request, body *jsonBody) {
 	}
 }
 
-// maxClamps bounds how often a request is decided again because others have taken what was left.
+// maxClamps bounds how often a clamped request is decided again, because other requests have taken the rest of the limit meanwhile.
 const maxClamps = 5
 
 // validateClamped decides a request whose cost on one meter is lowered to what its limits have left.
@@ -186,10 +186,10 @@ func chatPath(r *http.Request) bool {
 	return strings.HasSuffix(strings.TrimSuffix(r.URL.Path, "/"), "/completions")
 }
 
-// withUsage returns the options of a stream with the one that asks for its usage. has is true if they have it.
+// withUsage returns the member stream_options with include_usage. has is true if the client has set include_usage itself.
 func withUsage(raw []byte) (options string, has bool) {
 	all := map[string]json.RawMessage{}
-	_ = json.Unmarshal(raw, &all) // null and what is no object are replaced
+	_ = json.Unmarshal(raw, &all) // null, or another value than an object, is replaced
 	if string(all["include_usage"]) == "true" {
 		return "", true
 	}
@@ -282,8 +282,8 @@ func (f *flight) end(ctx context.Context, w *headerWriter, cut bool, err error) 
 	}
 	release, final := f.outcome(w.Header(), cut)
 	done, err := f.settle(ctx, release, final)
-	if errors.Is(err, service.ErrNoPrice) {
-		f.unknown("no price names its model")
+	if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeValidation { // no price has the model, or the price is out of bounds
+		f.unknown(e.Detail)
 		release, final = f.g.OnUnknown == unknownRelease, nil
 		done, err = f.settle(ctx, release, final)
 	}
@@ -306,7 +306,7 @@ const (
 	settlePause = time.Second
 )
 
-// settle releases the hold, settles it with final costs, or with what it has held if final is nil.
+// settle releases the hold, or settles it with final costs. A nil final settles it with the held costs.
 func (f *flight) settle(ctx context.Context, release bool, final *service.Final) (*service.Settled, error) {
 	switch {
 	case release:
@@ -317,7 +317,7 @@ func (f *flight) settle(ctx context.Context, release bool, final *service.Final)
 	return f.service.Keep(ctx, f.account, f.hold)
 }
 
-// unknown counts and logs a request whose answer does not say what it has cost.
+// unknown counts and logs a request whose final cost is unknown.
 func (f *flight) unknown(why string) {
 	metrics.unknownUsage.WithLabelValues(f.g.Account).Inc()
 	if suppressed, ok := f.g.unknownUsage.Admit(time.Now()); ok {
@@ -326,7 +326,7 @@ func (f *flight) unknown(why string) {
 	}
 }
 
-// outcome returns what happens to the hold: it is released, settled with final costs, or settled with what it has held if final is nil.
+// outcome returns how the hold ends: it is released, or settled with final costs. A nil final settles it with the held costs.
 func (f *flight) outcome(h http.Header, cut bool) (release bool, final *service.Final) {
 	switch s := f.status; {
 	case f.g.CountOn == countSuccess && s != 0 && s != http.StatusSwitchingProtocols && (s < 200 || s >= 400), f.g.CountOn == countNot5xx && s >= 500:

@@ -67,7 +67,7 @@ func (b *jsonBody) is(member string) bool { return string(b.picker.Get(member).R
 // member is a member to set, with its value as JSON.
 type member struct{ name, value string }
 
-// edit makes the request carry other members: those of now, and at the end of the body those that atEnd returns, when the whole body was read.
+// edit sets members of the body: the members now, and the members that atEnd returns once the whole body was read.
 func (b *jsonBody) edit(r *http.Request, now []member, atEnd func() []member) {
 	if _, ended := b.picker.Ended(); b.whole || ended {
 		body := b.set(append(now, atEnd()...), true)
@@ -121,7 +121,7 @@ func (m member) text() string {
 // lateMembers is a body that gets more members at the end of its object.
 type lateMembers struct {
 	body    *jsonBody
-	begin   []byte // what is to be read first
+	begin   []byte // the bytes to return next
 	members func() []member
 	read    int64 // bytes of the original body that the picker has seen
 	added   bool

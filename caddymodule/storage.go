@@ -135,7 +135,7 @@ func (l *live) observe(d *service.Decision) { metrics.decided(l.names, d) }
 // settled records the end of a hold in the metrics.
 func (l *live) settled(s *service.Settled, d *service.Decision) { metrics.ended(l.names, s, d) }
 
-// expireHolds ends holds that have expired, until ctx ends. A decision ends those of its counters before.
+// expireHolds ends the expired holds of all accounts every expireEvery, until ctx ends. Each decision ends the expired holds of its own counters.
 func (l *live) expireHolds(ctx context.Context) {
 	for {
 		select {

@@ -36,25 +36,25 @@ type FormerPrices struct {
 	Until     time.Time   `json:"until"`               // of the change that has replaced them
 }
 
-// maxFormerBytes bounds the former rules as JSON: 16 changes of the longest list, or hundreds of a usual one.
-const maxFormerBytes = 16 * maxPricesBytes
+// maxFormerBytes bounds the former rules as JSON: two changes of the longest list, or dozens of a usual one.
+const maxFormerBytes = 2 * maxPricesBytes
 
-// Replace returns the prices after a change at a time. They keep the former rules that an open hold may have been taken under. The
-// error says that there are too many.
-func (p *Prices) Replace(rules []PriceRule, at time.Time) (*Prices, error) {
+// Replace returns the prices after a change at a time. They keep the former rules that an open hold may have been taken under, as far as
+// maxFormerBytes allows.
+func (p *Prices) Replace(rules []PriceRule, at time.Time) *Prices {
 	n := &Prices{Rules: rules, UpdatedAt: at}
-	for _, f := range append(slices.Clone(p.Former), FormerPrices{p.Rules, p.UpdatedAt, at}) {
-		if at.Sub(f.Until) <= MaxHoldTime {
-			n.Former = append(n.Former, f)
+	former, size := append(slices.Clone(p.Former), FormerPrices{p.Rules, p.UpdatedAt, at}), 0
+	for i, f := range slices.Backward(former) {
+		text, err := json.Marshal(f)
+		if size += len(text); err != nil || size > maxFormerBytes || at.Sub(f.Until) > MaxHoldTime {
+			break
 		}
+		n.Former = former[i:]
 	}
-	if text, err := json.Marshal(n.Former); err != nil || len(text) > maxFormerBytes {
-		return nil, Invalid("rules", "The prices have changed too often in the last 24 hours: open holds keep the earlier rules, up to 1 MiB of JSON")
-	}
-	return n, nil
+	return n
 }
 
-// Since returns the list of the prices that were set at a time, nil if they were replaced more than MaxHoldTime ago.
+// Since returns the list of the prices that were set at a time, nil if Former has them no more.
 func (p *Prices) Since(updatedAt time.Time) *PriceList {
 	if p.UpdatedAt.Equal(updatedAt) {
 		return p.Compiled()

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -248,5 +250,47 @@ func BenchmarkQuote(b *testing.B) {
 		if q, err := list.Quote(r); err != nil || q.Requests != 2 {
 			b.Fatal(q, err)
 		}
+	}
+}
+
+// Prices keep the rules that open holds may have been taken under, within their bound.
+func TestFormerPrices(t *testing.T) {
+	at := time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
+	rules := func(n int) []core.PriceRule {
+		return []core.PriceRule{{Endpoint: "*", Costs: map[string]core.Price{"requests": core.WholePrice(int64(n))}}}
+	}
+	costOf := func(l *core.PriceList) int64 {
+		if l == nil {
+			return -1
+		}
+		q, err := l.Quote(&core.PricedRequest{Method: "GET", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q.Requests
+	}
+	p, times := &core.Prices{}, []time.Time{{}}
+	for n := range 30 {
+		times = append(times, at.Add(time.Duration(n)*time.Hour))
+		p = p.Replace(rules(n+2), times[n+1])
+	}
+	for n, set := range times {
+		want := int64(n + 1)
+		if n < len(times)-1 && times[len(times)-1].Sub(times[n+1]) > core.MaxHoldTime {
+			want = -1
+		}
+		if got := costOf(p.Since(set)); got != want {
+			t.Errorf("prices set at %v: got the cost %d, want %d", set, got, want)
+		}
+	}
+	long := make([]core.PriceRule, 400)
+	for i := range long {
+		long[i] = core.PriceRule{Endpoint: "/" + strings.Repeat("x", 100) + strconv.Itoa(i), Costs: map[string]core.Price{"requests": "2"}}
+	}
+	for n := range 50 {
+		p = p.Replace(long, at.Add(48*time.Hour+time.Duration(n)*time.Second))
+	}
+	if text, err := json.Marshal(p); err != nil || len(text) > 200<<10 || len(p.Former) == 0 {
+		t.Errorf("after 50 changes of a long list: got %d bytes with %d former lists, %v; want at most 200 KiB with some", len(text), len(p.Former), err)
 	}
 }

@@ -12,7 +12,7 @@ type Settlement struct {
 	Costs  []MeterCost `json:"costs,omitempty"` // held, of the other meters, sorted
 }
 
-// Settle replaces the costs that a settlement had held by those of a charge, in the windows that are still open and contain the
+// Settle replaces the held costs of a settlement by the costs of a charge, in the windows that are still open and contain the
 // time of the hold. The time of the charge is not before At.
 func (c *Counter) Settle(s *Settlement, ch *Charge) {
 	c.open(ch)

@@ -94,7 +94,7 @@ func (s *Service) Settle(ctx context.Context, account, id string, f *Final) (*Se
 	return s.endHold(ctx, account, h, h.Settle(account, core.HoldSettled, cost, costs, s.now(), s.retention()), f.IP)
 }
 
-// Keep ends a hold and leaves what it has counted.
+// Keep settles a hold with the costs that it holds.
 func (s *Service) Keep(ctx context.Context, account, id string) (*Settled, error) {
 	h, err := s.Hold(ctx, account, id)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Service) ExpireHolds(ctx context.Context) error {
 	})
 }
 
-// final returns the final costs of a hold: what it has held, replaced by the price of the usage, and by the costs.
+// final returns the final costs of a hold: the held costs, replaced by the price of the usage, and then by the costs of f, meter by meter.
 func (s *Service) final(ctx context.Context, account string, h *core.Hold, f *Final) (requests int64, costs []core.MeterCost, err error) {
 	var priced []core.MeterCost
 	if f.Usage != nil {
@@ -183,17 +183,20 @@ func (s *Service) priceOf(ctx context.Context, account string, h *core.Hold, f *
 		return nil, err
 	}
 	if list == nil {
-		list = (&core.Prices{}).Compiled()
+		return nil, errPricesGone
 	}
 	costs, ok, err := list.Charge(&core.PricedRequest{Method: h.Method, Path: h.Path, Model: f.Model, Usage: f.Usage})
 	if err == nil && !ok {
-		err = ErrNoPrice
+		err = errNoPrice
 	}
 	return costs, asInvalid(err)
 }
 
-// ErrNoPrice means that no price names the endpoint and the model of a usage.
-var ErrNoPrice = core.Invalid("usage", "No price of the account matches the endpoint of the hold and this model: add a rule, or settle with costs")
+// errPricesGone means that the prices have changed too often since the hold was opened.
+var errPricesGone = core.Invalid("usage", "The prices under which the hold was opened are no longer kept after many changes: settle with costs")
+
+// errNoPrice means that no price names the endpoint and the model of a usage.
+var errNoPrice = core.Invalid("usage", "No price of the account matches the endpoint of the hold and this model: add a rule, or settle with costs")
 
 // endHold ends a hold in the store.
 func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *core.Consumption, ip string) (*Settled, error) {

@@ -39,10 +39,7 @@ func (b *Transaction) SetPrices(rules []core.PriceRule) (*core.Prices, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := before.Replace(rules, b.s.after(before.UpdatedAt))
-	if err != nil {
-		return nil, err
-	}
+	p := before.Replace(rules, b.s.after(before.UpdatedAt))
 	b.prices = p
 	return p, b.tx.PutPrices(p)
 }

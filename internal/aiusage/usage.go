@@ -173,7 +173,7 @@ func (r *Reader) Pass(b []byte) []byte {
 	return relay
 }
 
-// Rest returns what is still to be relayed when the answer has ended.
+// Rest returns the bytes that Pass has held back. Call it when the answer has ended.
 func (r *Reader) Rest() []byte {
 	rest := r.pending
 	r.pending = nil

@@ -41,9 +41,6 @@ type holds struct {
 func (h *holds) add(account uint32, n int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.open == nil {
-		h.open = map[uint32]int{}
-	}
 	if h.open[account] += n; h.open[account] == 0 {
 		delete(h.open, account)
 		return 0
@@ -300,7 +297,7 @@ func (s *shard) due(account uint32, at time.Time) (list []*openHold) {
 	return list
 }
 
-// endHolds ends the holds of keys and users that a transaction deletes, and of keys that it moves to other users: what they have counted stays.
+// endHolds ends the holds of deleted keys and users, and of keys that move to other users. Their costs stay counted.
 func (s *Store) endHolds(w *writes) {
 	for _, r := range slices.Concat(w.dropped, w.moved) {
 		sh := s.counters.shard(r)

@@ -34,7 +34,7 @@ func (b *batch) markHoldsWritten(all *counterCache) {
 	}
 }
 
-// writeHolds writes the records of the holds of a batch that are still open, and removes those of the others.
+// writeHolds writes the records of the open holds of a batch, and removes the records of its ended holds.
 func (s *Store) writeHolds(list []batchedHold) error {
 	for chunk := range slices.Chunk(list, maxWrites/2) {
 		err := s.commitTxn(func(txn *badger.Txn) error {

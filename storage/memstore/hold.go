@@ -89,7 +89,7 @@ func (s *Store) dropHolds(of core.CounterID) {
 	})
 }
 
-// endMoved ends the open holds of keys that a transaction moves to other users: what they have counted stays.
+// endMoved ends the open holds of keys that a transaction moves to other users. Their costs stay counted.
 func (s *Store) endMoved(account string, before, after *resources) {
 	for _, h := range s.allOpen(account) {
 		b, a := before.keys.rows[h.KeyID], after.keys.rows[h.KeyID]

@@ -210,24 +210,34 @@ func digestOfID(id string) string {
 	return string(sum[:16])
 }
 
-// encodeTerms encodes the terms, the anchors and the id of the hold of a request, for the answer that a repeated request gets.
+// holdFollows is added to the number of anchors of an answer if the id of a hold follows them.
+const holdFollows = 1 << 10
+
+// encodeTerms encodes the terms, the anchors and the hold of a request, for the answer that a repeated request gets.
 func encodeTerms(c *core.Consumption) []byte {
-	b := binary.AppendUvarint(record.AppendTerms(nil, &c.Terms), uint64(len(c.Anchors)))
+	n := uint64(len(c.Anchors))
+	if c.Hold != nil {
+		n += holdFollows
+	}
+	b := binary.AppendUvarint(record.AppendTerms(nil, &c.Terms), n)
 	for _, a := range c.Anchors {
 		b = record.AppendTime(record.AppendTime(b, a.From), a.Start)
 	}
-	hold := ""
 	if c.Hold != nil {
-		hold = c.Hold.ID
+		b = record.AppendText(b, c.Hold.ID)
 	}
-	return record.AppendText(b, hold)
+	return b
 }
 
-// decodeTerms decodes terms and anchors, and returns the id of the hold.
+// decodeTerms decodes terms and anchors, and returns the id of the hold, "" for none.
 func decodeTerms(r *record.Reader, c *core.Consumption) (hold string) {
 	c.Terms = r.Terms()
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+	n := r.Uvarint()
+	for range n % holdFollows {
 		c.Anchors = append(c.Anchors, core.Anchor{From: r.Time(), Start: r.Time()})
 	}
-	return r.Text()
+	if n >= holdFollows {
+		hold = r.Text()
+	}
+	return hold
 }

@@ -33,7 +33,7 @@ local function unlist(counter, field, list, at)
 	return string.sub(counter, 1, form_at - 1) .. string.char(form - (form >= 8 and 8 or 0)) .. string.sub(counter, usage_at)
 end
 
--- endHolds ends the open holds of a key that is deleted or moves: what they have counted stays.
+-- endHolds ends the open holds of a key that is deleted or moves to another user. Their costs stay counted.
 local function endHolds(field)
 	local list, ofUser = redis.call('HGET', KEYS[1], 'o' .. field), redis.call('HGET', KEYS[1], 'ou') or ''
 	if not list or field == 'u' then return end
