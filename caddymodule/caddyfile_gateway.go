@@ -57,7 +57,7 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		check:      g.check,
 	}.block(d, "the directive "+appName)
 	if err == nil {
-		if err = g.checkClamp(); err != nil {
+		if err = g.checkMembers(); err != nil {
 			err = d.WrapErr(err)
 		}
 	}

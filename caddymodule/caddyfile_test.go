@@ -156,7 +156,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"identify with a scope", site("identify {http.auth.user.id}\nrequire scope write"), "identify: a caller without a key has no scopes", "4"},
 		{"identify twice", site("identify {http.auth.user.id}\nidentify {http.auth.user.id}"), "given twice", "4"},
 		{"a misspelt word", site("on_store_eror allow"), `unknown word "on_store_eror" in the directive limitkeeper: did you mean on_store_error?; its words are account, charge, clamp, cost, count_on, errors, headers, identify, keep_key, key, observe, on_store_error, on_unknown, problem_json, request_id, require`, "3"},
-		{"charge without a source", site("charge tokens"), "charge: want what, and where answers say it", "3"},
+		{"charge without a source", site("charge tokens"), "charge: want prices or a meter, and where answers have the usage: charge prices from openai", "3"},
 		{"charge from an unknown API", site("charge prices from mistral"), `charge: want from openai, anthropic, gemini, header <name>, json <path> or mcp, got from "mistral"`, "3"},
 		{"charge prices from a field", site("charge prices from header X-Cost"), "charge prices: a field of the header has no quantities", "3"},
 		{"charge from a field without its name", site("charge tokens from header"), "charge: want a name after header and json only", "3"},

@@ -15,7 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/internal/aiusage"
 )
 
-// Charge says what requests cost in the end, and where their answers say it.
+// Charge configures the final cost of requests, which is read from their answers.
 type Charge struct {
 	// What is charged: `prices` for the prices of the account, or the name of a meter.
 	Of string `json:"of"`
@@ -30,6 +30,8 @@ type Charge struct {
 
 	// How a meter is charged by the quantities, such as `15*input + 60*output`. Default: each token, or the value, counts once.
 	Formula string `json:"formula,omitempty"`
+
+	price *core.PriceList // of the meter
 }
 
 // The words of charge.
@@ -42,9 +44,14 @@ const (
 
 var aiAPIs = []string{string(aiusage.OpenAI), string(aiusage.Anthropic), string(aiusage.Gemini)}
 
-// reads reports whether the usage is in the body of the answer.
-func (c *Charge) reads() bool {
+// readsAnswer reports whether the usage is in the body of the answer.
+func (c *Charge) readsAnswer() bool {
 	return c != nil && (c.From == fromJSON || slices.Contains(aiAPIs, c.From))
+}
+
+// callsModel reports whether the body of a request says which model or tool it calls. A request without a body calls none.
+func (c *Charge) callsModel() bool {
+	return c != nil && (c.From == fromMCP || slices.Contains(aiAPIs, c.From))
 }
 
 // check returns an error for an invalid option.
@@ -66,10 +73,12 @@ func (c *Charge) check() error {
 		return errors.New("charge prices: a field of the header has no quantities: charge a meter by it")
 	}
 	if c.Of != chargePrices {
-		if err := (&core.PriceRule{Endpoint: "*", Costs: map[string]core.Price{c.Of: core.Price(c.formula())}}).Check(); err != nil {
+		rule := core.PriceRule{Endpoint: "*", Costs: map[string]core.Price{c.Of: core.Price(c.formula())}}
+		if err := rule.Check(); err != nil {
 			e, _ := errors.AsType[*core.Error](err)
 			return fmt.Errorf("charge: %s", e.Detail)
 		}
+		c.price = (&core.Prices{Rules: []core.PriceRule{rule}}).Compiled()
 	}
 	return nil
 }
@@ -85,10 +94,9 @@ func (c *Charge) formula() string {
 	return aiusage.Formula
 }
 
-// cost returns the cost on the meter for a usage. ok is false if it is above the largest cost.
+// cost returns the cost on the meter for a usage.
 func (c *Charge) cost(q core.Quantities) (n int64, ok bool) {
-	rule := core.PriceRule{Endpoint: "*", Costs: map[string]core.Price{c.Of: core.Price(c.formula())}}
-	costs, _, err := (&core.Prices{Rules: []core.PriceRule{rule}}).Compiled().Charge(&core.PricedRequest{Method: http.MethodGet, Path: "/", Usage: q})
+	costs, _, err := c.price.FinalCosts(&core.PricedRequest{Method: http.MethodGet, Path: "/", Usage: q})
 	if err != nil || len(costs) != 1 {
 		return 0, false
 	}
@@ -98,15 +106,18 @@ func (c *Charge) cost(q core.Quantities) (n int64, ok bool) {
 // unmarshalCharge parses "charge prices|<meter> from <source> [<name>] [<quantity>*<n>...]".
 func (g *Gateway) unmarshalCharge(_ string, args []string) error {
 	if len(args) < 3 || args[1] != "from" {
-		return errors.New("charge: want what, and where answers say it: charge prices from openai, charge tokens from header X-Tokens")
+		return errors.New("charge: want prices or a meter, and where answers have the usage: charge prices from openai, charge tokens from header X-Tokens")
 	}
 	c := &Charge{Of: args[0], From: args[2]}
 	rest := args[3:]
 	if (c.From == fromHeader || c.From == fromJSON) && len(rest) > 0 {
 		c.Name, rest = rest[0], rest[1:]
 	}
-	for i, term := range rest { // "input*15" is "15*input" in prices
+	for i, term := range rest { // 15*input, as in prices, or input*15
 		quantity, factor, has := strings.Cut(term, "*")
+		if _, err := strconv.Atoi(quantity); err == nil {
+			quantity, factor = factor, quantity
+		}
 		if _, err := strconv.Atoi(factor); !has || err != nil {
 			return fmt.Errorf("charge: want a quantity and its factor such as output*4, got %q", term)
 		}
@@ -127,7 +138,7 @@ const (
 	unknownRelease = "release"
 )
 
-// checkCharge returns an error for an invalid option about what requests cost in the end.
+// checkCharge returns an error for an invalid option about the final cost of requests.
 func (g *Gateway) checkCharge() error {
 	switch {
 	case !slices.Contains([]string{"", countAlways, countSuccess, countNot5xx}, g.CountOn):
@@ -143,66 +154,21 @@ func (g *Gateway) checkCharge() error {
 	return nil
 }
 
-// checkClamp returns an error if no cost is read from the member clamp.
-func (g *Gateway) checkClamp() error {
-	if g.Clamp != "" && g.clamped() == nil {
-		return fmt.Errorf("clamp: no cost is read from the member %q of the request: add cost tokens request %s 4096", g.Clamp, g.Clamp)
-	}
-	return nil
-}
-
-// clamped returns the cost that the option clamp is about, nil without the option.
-func (g *Gateway) clamped() *costOption {
-	for i := range g.costs {
-		if c := &g.costs[i]; g.Clamp != "" && c.member == g.Clamp {
-			return c
-		}
-	}
-	return nil
-}
-
-// holds reports whether each request takes a hold. Otherwise only a concurrency asks for one.
-func (g *Gateway) holds() bool { return g.Charge != nil || g.CountOn != "" && g.CountOn != countAlways }
-
-// holdTime is the time of the holds of a gateway. While a request runs, its hold is extended: after a crash it ends soon.
-const holdTime = time.Minute
-
-// peeks reports whether the gateway reads the beginning of bodies.
-func (g *Gateway) peeks() bool {
-	return g.Charge.reads() || g.Charge != nil && g.Charge.From == fromMCP || slices.ContainsFunc(g.costs, func(c costOption) bool { return c.member != "" })
-}
-
-// The members of requests that the gateway reads.
-const (
-	memberModel   = "model"
-	memberStream  = "stream"
-	memberOptions = "stream_options"
-	memberUsage   = "stream_options.include_usage"
-	memberMethod  = "method" // of JSON-RPC
-	memberTool    = "params.name"
-)
-
-// peek reads the beginning of the body of a request whose caller is recognized.
-func (g *Gateway) peek(r *http.Request) (*jsonBody, error) {
-	if !g.peeks() {
-		return nil, nil
-	}
-	members := []string{memberModel, memberStream, memberOptions, memberMethod, memberTool}
-	for _, c := range g.costs {
-		if c.member != "" {
-			members = append(members, c.member)
-		}
-	}
-	return peekBody(r, members...)
-}
-
-// model returns the model of a request, or the tool that it calls on an MCP server; "" for none.
-func (b *jsonBody) model() string {
+// checkMembers returns an error for options that are about members of requests, and do not fit together.
+func (g *Gateway) checkMembers() error {
 	switch {
-	case b == nil:
-		return ""
-	case b.picker.Text(memberMethod) == "tools/call":
-		return b.picker.Text(memberTool)
+	case g.Clamp != "" && g.clamped() == nil:
+		return fmt.Errorf("clamp: no cost is read from the member %q of the request: add cost tokens request %s 4096", g.Clamp, g.Clamp)
+	case g.RequestID != nil && g.alwaysHolds():
+		return errors.New("request_id: a request that repeats an id is not counted again, so it would not be charged: remove request_id, charge or count_on")
 	}
-	return b.picker.Text(memberModel)
+	return nil
 }
+
+// alwaysHolds reports whether each request takes a hold. Otherwise only a concurrency asks for one.
+func (g *Gateway) alwaysHolds() bool {
+	return g.Charge != nil || g.CountOn != "" && g.CountOn != countAlways
+}
+
+// holdTime is the time of the holds of a gateway. They are extended while a request runs: the holds of a crashed process end within a minute.
+const holdTime = time.Minute

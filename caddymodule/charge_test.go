@@ -197,7 +197,7 @@ func TestChargePrices(t *testing.T) {
 		{"chat, cut", "/openai/v1/chat/completions", `{"model":"small-2","stream":true,"behave":"cut"}`, [3]int64{0, 0, 0}},
 		{"messages", "/anthropic/v1/messages", `{"model":"claude-3"}`, [3]int64{1, 1070, 3*600 + 15*120}},
 		{"messages, stream", "/anthropic/v1/messages", `{"model":"claude-3","stream":true}`, [3]int64{1, 1070, 3600}},
-		{"messages, cut", "/anthropic/v1/messages", `{"model":"claude-3","stream":true,"behave":"cut"}`, [3]int64{1, 0, 0}},
+		{"messages, cut", "/anthropic/v1/messages", `{"model":"claude-3","stream":true,"behave":"cut"}`, [3]int64{1, 951, 3*600 + 15*1}},
 	} {
 		r := s.post(test.path, test.body, "X-API-Key: "+ten.Secret, "Accept-Encoding: gzip")
 		for i := range total {

@@ -65,17 +65,10 @@ func newCostOption(meter, text string) (c costOption, err error) {
 	return c, core.CheckCosts([]core.MeterCost{{Meter: meter}})
 }
 
-// value returns the cost of a request. given is false for an empty value: then the price decides.
-func (c *costOption) value(repl *caddy.Replacer, body *jsonBody) (n int64, given bool, err error) {
+// costOf returns the configured cost of a request. given is false for an empty value: then the price decides.
+func (g *Gateway) costOf(c *costOption, repl *caddy.Replacer, body *requestBody) (n int64, given bool, err error) {
 	if c.member != "" {
-		n, given, err = body.wholeNumber(c.member)
-		if err == nil && !given {
-			n = c.n
-		}
-		if err != nil || n > core.MaxMeterCost || c.meter == core.MeterRequests && n > core.MaxCost {
-			err = core.BadRequest(c.member, fmt.Sprintf("Must be a whole number from 0 to %d", core.MaxMeterCost))
-		}
-		return n, true, err
+		return g.costIn(body, c)
 	}
 	if c.of == "" {
 		return c.n, true, nil

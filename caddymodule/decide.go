@@ -15,6 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/internal/aiusage"
 )
 
 // evaluate decides on a request of the caller of q, and counts it if it is allowed. It sets
@@ -34,7 +35,7 @@ func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[strin
 	if errors.Is(v.err, core.ErrUnavailable) {
 		v.outcome = outcomeUnavailable
 	}
-	if !core.IsLogged(v.err) {
+	if _, ofClient := errors.AsType[bodyError](v.err); !ofClient && !core.IsLogged(v.err) {
 		g.logFault(v)
 	}
 }
@@ -95,14 +96,20 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	if err != nil {
 		return err
 	}
-	if v.body, err = g.peekFor(ctx, svc, account, r, &q); err != nil {
+	if v.body, err = g.readBody(ctx, svc, account, r, &q); err != nil {
 		return err
+	}
+	v.model = q.Model
+	if v.body != nil && v.body.isObject && g.from() == string(aiusage.OpenAI) {
+		if v.addedUsage, err = v.body.askUsage(r); err != nil {
+			return err
+		}
 	}
 	q, invalid := g.coreRequest(r, repl, vars, v.body, q)
 	if invalid != nil {
 		q.PlanName = "" // a refused request makes no user
 	}
-	if invalid == nil && g.Clamp != "" && v.body != nil {
+	if invalid == nil && g.Clamp != "" && v.body != nil && v.body.isObject {
 		err = g.validateClamped(ctx, svc, account, q, v)
 	} else {
 		v.decision, err = svc.Validate(ctx, account, q)
@@ -126,7 +133,7 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 
 // coreRequest returns the request of a caller to decide on. If the cost or the request id is invalid it
 // returns the error, and a request without any cost, so that decide can report a bad key first.
-func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, body *jsonBody, q service.Request) (service.Request, error) {
+func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, body *requestBody, q service.Request) (service.Request, error) {
 	q.Endpoint, q.Method, q.Path = endpoint(r), r.Method, cmp.Or(r.URL.EscapedPath(), "/")
 	q.Scopes, q.Features, q.IgnoreUnknownMeters = g.RequireScopes, g.RequireFeatures, true
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
@@ -134,7 +141,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 	var costs []core.MeterCost
 	for i := range g.costs {
 		c := &g.costs[i]
-		n, given, err := c.value(repl, body)
+		n, given, err := g.costOf(c, repl, body)
 		switch {
 		case errors.Is(err, errUnknownPlaceholder):
 			metrics.unknownPlaceholders.WithLabelValues(g.Account, c.meter).Inc()

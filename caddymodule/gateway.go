@@ -157,6 +157,7 @@ type Gateway struct {
 	log           *zap.Logger
 	logsAreClean  bool                         // each log has a [LogEncoder]
 	costs         []costOption                 // sorted by meter
+	read          []string                     // the members of bodies that the gateway reads; none if it reads no bodies
 	vary          string                       // the value of Vary on answers of the next handler
 	headers       adminapi.RateLimitHeaders    // Headers, parsed
 	account       atomic.Pointer[core.Account] // nil until the account exists
@@ -188,9 +189,10 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if len(g.Keys) == 0 && g.Identify == "" {
 		g.Keys = defaultKeySources()
 	}
-	if err := cmp.Or(g.check(), g.checkClamp()); err != nil {
+	if err := cmp.Or(g.check(), g.checkMembers()); err != nil {
 		return err
 	}
+	g.read = g.members()
 	g.headers = headerFamilies[g.Headers]
 	routes := g.app.checkRoutes(ctx)
 	if routes.err != nil {
@@ -291,8 +293,10 @@ type requestState struct {
 	ownerKey bool             // the client sent an owner's key
 
 	identifies bool         // the gateway has the option identify
-	body       *jsonBody    // the beginning of the body of the request, nil if the gateway does not read it
-	clamped    int64        // the value of the member clamp; -1 if it stays
+	body       *requestBody // nil without a body, and if the gateway does not read bodies
+	model      string       // that the request calls, "" if it is unknown
+	addedUsage bool         // the gateway asks for the usage of a stream, and the client has not
+	clamped    int64        // what the option clamp lowers its member to; -1 if it stays
 	at         time.Time    // when the decision was made
 	writer     headerWriter // of the next handler
 	vary       string       // the value of Vary, "" for none
@@ -322,6 +326,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if secret != "" || external != "" {
 		g.evaluate(r, repl, vars, service.Request{Secret: secret, External: external, PlanName: g.IdentifyPlan}, v)
 	}
+	defer v.body.close()
 	metrics.gateway(v, time.Since(start))
 	setPlaceholders(repl, vars, v)
 	switch {

@@ -18,9 +18,9 @@ import (
 // would save no CPU time that can be measured. Informational (1xx) answers pass unchanged.
 type headerWriter struct {
 	caddyhttp.ResponseWriterWrapper
-	state  *requestState // holds this writer
-	flight *flight       // of a request with a hold, nil for any other
-	added  bool
+	state *requestState // holds this writer
+	held  *heldRequest  // nil for a request without a hold
+	added bool
 }
 
 // wrap returns a writer for the next handler that adds the headers of the gateway.
@@ -76,7 +76,7 @@ func varyOf(sources []KeySource) string {
 func (w *headerWriter) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.add()
-		w.flight.begin(status, w.Header())
+		w.held.beginAnswer(status, w.Header())
 	}
 	w.ResponseWriterWrapper.WriteHeader(status)
 }
@@ -84,8 +84,8 @@ func (w *headerWriter) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (w *headerWriter) Write(p []byte) (int, error) {
 	w.add()
-	if w.flight != nil {
-		return w.flight.write(w.ResponseWriterWrapper, w.Header(), p)
+	if w.held != nil {
+		return w.held.write(w.ResponseWriterWrapper, w.Header(), p)
 	}
 	return w.ResponseWriterWrapper.Write(p)
 }
@@ -93,7 +93,7 @@ func (w *headerWriter) Write(p []byte) (int, error) {
 // ReadFrom implements [io.ReaderFrom].
 func (w *headerWriter) ReadFrom(r io.Reader) (int64, error) {
 	w.add()
-	if w.flight != nil {
+	if w.held != nil {
 		return io.Copy(struct{ io.Writer }{w}, r)
 	}
 	return w.ResponseWriterWrapper.ReadFrom(r)

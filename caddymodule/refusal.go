@@ -37,6 +37,9 @@ func (v *requestState) refusal() (int, *core.Error) {
 	case outcomeUnavailable:
 		return http.StatusServiceUnavailable, core.ErrUnavailable
 	case outcomeError:
+		if e, ok := errors.AsType[bodyError](v.err); ok {
+			return e.status(), e.err
+		}
 		if e, ok := errors.AsType[*core.Error](v.err); ok && e.Code == core.CodeInvalidRequest {
 			return http.StatusBadRequest, e
 		}

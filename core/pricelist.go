@@ -97,9 +97,9 @@ func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
 	return q, err
 }
 
-// Charge returns the final cost of a request whose usage is known, on each meter that its rule names, sorted, with the meter requests. ok is false
-// if no rule matches. The errors are those of Quote.
-func (l *PriceList) Charge(p *PricedRequest) (costs []MeterCost, ok bool, err error) {
+// FinalCosts returns the final cost of a request whose usage is known, on each meter that its rule names, sorted, with the meter requests. ok is
+// false if no rule matches. The errors are those of Quote.
+func (l *PriceList) FinalCosts(p *PricedRequest) (costs []MeterCost, ok bool, err error) {
 	q, err := l.Quote(p)
 	if err != nil || q.Rule < 0 {
 		return nil, false, err
@@ -118,6 +118,35 @@ func (l *PriceList) Charge(p *PricedRequest) (costs []MeterCost, ok bool, err er
 	}
 	SortCosts(costs)
 	return costs, true, nil
+}
+
+// LaterOfAnyModel returns the meters that the rules for an endpoint charge afterwards, whatever the model, sorted. The path is read as by Quote.
+func (l *PriceList) LaterOfAnyModel(p *PricedRequest) (meters []string) {
+	paths := []string{""}
+	if l.paths {
+		if normal, ok := normalPath(p.Path); ok {
+			paths[0] = normal
+		} else {
+			paths = []string{caddyPath(p.Path), lenientPath(p.Path)}
+		}
+	}
+	for i := range l.rules {
+		r := &l.rules[i]
+		if !slices.ContainsFunc(paths, func(path string) bool { return r.endpoint == nil || r.endpoint.matches(p.Method, path) }) {
+			continue
+		}
+		meters = append(meters, r.later...)
+		for _, f := range r.formulas {
+			meters = append(meters, f.meter)
+		}
+	}
+	slices.Sort(meters)
+	return slices.Compact(meters)
+}
+
+// ByModel reports whether the rule of a quote names a model.
+func (l *PriceList) ByModel(q *Quote) bool {
+	return q.Rule >= 0 && (l.rules[q.Rule].prefix || l.rules[q.Rule].model != "")
 }
 
 // quote returns the price by the first rule that matches a path.

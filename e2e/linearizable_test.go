@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,10 +22,11 @@ import (
 
 // counterOp is an operation on one counter, with a quota of requests.
 type counterOp struct {
-	kind  string // consume, hold, settle, release, adjust, usage
+	kind  string // consume, hold, settle, release, expire, adjust, usage
 	cost  int64  // or the change of an adjustment, or the final cost of a settlement
-	id    string // of the hold that is ended
-	held  int64  // by that hold
+	id    string // of the hold; of a hold without an answer, a name of the test
+	held  int64  // by the hold that is ended
+	short bool   // a hold of one second that gives back what it holds
 	quota int64
 }
 
@@ -37,7 +39,8 @@ type counterAnswer struct {
 	conflict bool  // of one: the hold was ended in the other way
 }
 
-// counterState is a counter: what is used, and how each hold has ended, as "<id>=<kind><final>;" for each, sorted.
+// counterState is a counter: what is used, how each hold has ended, and which short holds are open, as "<id>=<kind><final>;" for each,
+// sorted. The kind is the first letter of settle, release, expire or open.
 type counterState struct {
 	used  int64
 	ended string
@@ -54,8 +57,10 @@ func (s counterState) end(id string) (kind string, final int64, ok bool) {
 	return "", 0, false
 }
 
+// with returns the state with another state of a hold.
 func (s counterState) with(id, kind string, final int64) counterState {
-	all := append(strings.Split(strings.TrimSuffix(s.ended, ";"), ";"), fmt.Sprintf("%s=%s%d", id, kind, final))
+	all := slices.DeleteFunc(strings.Split(strings.TrimSuffix(s.ended, ";"), ";"), func(one string) bool { return strings.HasPrefix(one, id+"=") })
+	all = append(all, fmt.Sprintf("%s=%s%d", id, kind, final))
 	slices.Sort(all)
 	s.ended = strings.TrimPrefix(strings.Join(all, ";"), ";") + ";"
 	return s
@@ -74,10 +79,18 @@ func (s counterState) steps(op counterOp, a counterAnswer) []counterState {
 	case "consume", "hold":
 		if want.allowed = s.used+op.cost <= op.quota; want.allowed {
 			after.used += op.cost
+			if op.short {
+				after = after.with(op.id, "o", 0)
+			}
 		}
 		want.used = after.used
+	case "expire":
+		if kind, _, _ := s.end(op.id); kind == "o" {
+			after.used = max(0, s.used-op.held)
+			after = after.with(op.id, "e", 0)
+		}
 	default:
-		if kind, final, ended := s.end(op.id); ended {
+		if kind, final, ended := s.end(op.id); ended && kind != "o" {
 			want.final, want.conflict = final, kind != op.kind[:1]
 		} else {
 			want.final = op.cost
@@ -115,6 +128,8 @@ func TestCounterModel(t *testing.T) {
 	again := settle
 	again.cost = 4
 	usage := counterOp{kind: "usage"}
+	short, expire := counterOp{kind: "hold", cost: 5, quota: 10, id: "a", short: true}, counterOp{kind: "expire", id: "a", held: 5}
+	conflict := counterAnswer{answered: true, used: -1, conflict: true}
 	for name, test := range map[string]struct {
 		history []porcupine.Operation
 		want    bool
@@ -129,6 +144,11 @@ func TestCounterModel(t *testing.T) {
 		"settles half of it":                {sequence(hold, ok, settle, counterAnswer{}, usage, used(3)), false},
 		"forgets an answered settlement":    {sequence(hold, ok, settle, ended(2), usage, used(2), usage, used(5)), false},
 		"gives a released hold back twice":  {sequence(hold, ok, counterOp{kind: "release", id: "a", held: 5}, ended(0), counterOp{kind: "release", id: "a", held: 5}, ended(0), hold, ok, usage, used(0)), false},
+		"expires":                           {sequence(short, ok, expire, ended(0), settle, conflict, usage, used(0)), true},
+		"expires after a settlement":        {sequence(short, ok, settle, ended(2), expire, ended(0), usage, used(0)), false},
+		"keeps what has expired":            {sequence(short, ok, expire, ended(0), usage, used(5)), false},
+		"settles what has expired":          {sequence(short, ok, expire, ended(0), settle, ended(2)), false},
+		"refuses what has not expired":      {sequence(short, ok, settle, conflict, expire, ended(0)), false},
 		"lets a request over the quota":     {sequence(hold, ok, hold, ok, hold, ok), false},
 		"refuses a request under the quota": {sequence(hold, ok, hold, counterAnswer{answered: true, used: -1}), false},
 	} {
@@ -190,13 +210,55 @@ func TestLinearizableNodes(t *testing.T) {
 	h.check()
 }
 
+// The same on two nodes with a Redis that is replicated: its master is killed, and the replica takes over. Requests wait for the replica.
+func TestLinearizableFailover(t *testing.T) {
+	n := redistest.StartSentinel(t, "--appendonly", "yes") // otherwise the killed master is empty when it is back, and the store refuses it
+	store := "redis " + strings.Join(n.Addrs(), " ") + " {\nsentinel " + n.Name() + "\nwait_replicas 1 5s\n}"
+	nodes := []*site{newSiteOn(t, store, "", "respond ok"), newSiteOn(t, store, "", "respond ok")}
+	nodes[0].start()
+	nodes[1].start()
+	h := newCounterHistory(t, nodes)
+	h.run(func() {
+		time.Sleep(500 * time.Millisecond)
+		master := n.Master()
+		h.lost = time.Since(h.began)
+		master.Kill()
+		time.Sleep(20 * time.Millisecond)
+		h.away.Store(true)
+		n.AwaitFailover(t, master)
+		master.Restart()
+		n.Await(t)
+		nodes[0].awaitReady()
+		nodes[1].awaitReady()
+		h.away.Store(false)
+		time.Sleep(500 * time.Millisecond)
+	})
+	h.check()
+}
+
+// awaitReady waits until the server answers that it counts.
+func (s *site) awaitReady() {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		status, b, err := s.call("GET", "/functions/v1/health", nil)
+		if err == nil && status == 200 {
+			return
+		}
+		if time.Now().After(deadline) {
+			server, _ := os.ReadFile(s.log)
+			s.t.Fatalf("health: got %d %s, %v\n%s", status, b, err, server)
+		}
+	}
+}
+
 // reload loads the configuration again.
 func (s *site) reload() {
 	s.t.Helper()
 	s.run(0, "reload", "--force", "--config", s.config, "--address", "localhost:"+s.admin)
 }
 
-const historyKeys, historyQuota = 4, 60
+// maxShort bounds the short holds of a key: each may expire beside many other operations, which the checker has to try in all orders.
+const historyKeys, historyQuota, maxShort = 4, 60, 3
 
 // counterHistory records the operations of some clients on the counters of some keys.
 type counterHistory struct {
@@ -205,10 +267,13 @@ type counterHistory struct {
 	keys    []struct{ id, secret string }
 	began   time.Time
 	stopped atomic.Bool
+	away    atomic.Bool   // the clients pause: the checker has to try each operation without an answer in all orders
+	lost    time.Duration // when a master of Redis was killed; 0 without one
 
 	mu      sync.Mutex
 	history [historyKeys][]porcupine.Operation
 	holds   [historyKeys][]counterOp // that were opened: id and held
+	short   [historyKeys]int         // short holds
 }
 
 func newCounterHistory(t *testing.T, nodes []*site) *counterHistory {
@@ -226,6 +291,10 @@ func (h *counterHistory) run(disturb func()) {
 	for client := range 6 {
 		clients.Go(func() {
 			for !h.stopped.Load() {
+				if h.away.Load() {
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
 				h.operate(client)
 				time.Sleep(time.Duration(rand.IntN(12)) * time.Millisecond)
 			}
@@ -234,7 +303,41 @@ func (h *counterHistory) run(disturb func()) {
 	disturb()
 	h.stopped.Store(true)
 	clients.Wait()
+	time.Sleep(12 * time.Second) // the server ends expired holds every 10 s
+	for k := range h.keys {
+		h.expire(k)
+		op := counterOp{kind: "usage"}
+		call := time.Since(h.began)
+		a := h.send(h.nodes[0], k, &op)
+		if !a.answered {
+			h.t.Errorf("the usage of %s: no answer", h.keys[k].id)
+		}
+		h.record(k, porcupine.Operation{Input: op, Output: a, Call: int64(call), Return: int64(time.Since(h.began))})
+	}
 	client.CloseIdleConnections()
+}
+
+// record adds an operation on a key to its history.
+func (h *counterHistory) record(k int, o porcupine.Operation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.history[k] = append(h.history[k], o)
+}
+
+// expire records the ends of the short holds of a key, which the server has ended by now. A short hold without an answer may be open or not.
+func (h *counterHistory) expire(k int) {
+	for _, o := range slices.Clone(h.history[k]) {
+		op, a := o.Input.(counterOp), o.Output.(counterAnswer)
+		if !op.short || a.answered && !a.allowed {
+			continue
+		}
+		expiry := porcupine.Operation{Input: counterOp{kind: "expire", id: op.id, held: op.cost}, Output: counterAnswer{answered: a.answered, used: -1},
+			Call: o.Call + int64(999*time.Millisecond), Return: int64(time.Since(h.began))}
+		if !a.answered {
+			expiry.Return = math.MaxInt64
+		}
+		h.record(k, expiry)
+	}
 }
 
 // operate makes an operation, and records it.
@@ -251,6 +354,9 @@ func (h *counterHistory) operate(client int) {
 	defer h.mu.Unlock()
 	if op.kind == "hold" && a.allowed {
 		h.holds[k] = append(h.holds[k], counterOp{id: op.id, held: op.cost})
+	}
+	if op.id == "" {
+		op.id = fmt.Sprint("unanswered ", call)
 	}
 	if a.answered || op.kind != "usage" { // a read without an answer says nothing
 		h.history[k] = append(h.history[k], porcupine.Operation{ClientId: client, Input: op, Output: a, Call: int64(call), Return: end})
@@ -271,7 +377,10 @@ func (h *counterHistory) draw(k int) counterOp {
 			op.kind, op.cost = "release", 0
 		}
 	case n < 7:
-		op.kind, op.cost = "hold", 1+op.cost
+		op.kind, op.cost, op.short = "hold", 1+op.cost, h.short[k] < maxShort && rand.IntN(12) == 0
+		if op.short {
+			h.short[k]++
+		}
 	case n < 8:
 		op.kind, op.cost = "consume", 1
 	case n == 8:
@@ -298,7 +407,11 @@ func (h *counterHistory) send(s *site, k int, op *counterOp) (a counterAnswer) {
 		}
 		status, b, err = s.call("POST", "/functions/v1/validate", map[string]any{"api_key": key.secret, "endpoint": "/x", "method": "GET"})
 	case "hold":
-		status, b, err = s.call("POST", "/functions/v1/validate", map[string]any{"api_key": key.secret, "endpoint": "/x", "method": "GET", "cost": op.cost, "hold_seconds": 3600})
+		seconds, end := 3600, "keep"
+		if op.short {
+			seconds, end = 1, "release"
+		}
+		status, b, err = s.call("POST", "/functions/v1/validate", map[string]any{"api_key": key.secret, "endpoint": "/x", "method": "GET", "cost": op.cost, "hold_seconds": seconds, "on_expiry": end})
 	case "settle":
 		status, b, err = s.call("POST", "/functions/v1/holds/"+op.id+"/settle", map[string]any{"costs": map[string]int64{"requests": op.cost}})
 	case "release":
@@ -340,7 +453,14 @@ func (h *counterHistory) send(s *site, k int, op *counterOp) (a counterAnswer) {
 // check fails unless the history of each counter is linearizable.
 func (h *counterHistory) check() {
 	operations, unanswered := 0, 0
+	expiries := 0
 	for k, history := range h.history {
+		if h.lost > 0 { // what a read has shown just before may be lost with the master
+			history = slices.DeleteFunc(history, func(o porcupine.Operation) bool {
+				reads := o.Input.(counterOp).kind == "usage" || !o.Output.(counterAnswer).allowed && slices.Contains([]string{"consume", "hold"}, o.Input.(counterOp).kind)
+				return reads && o.Output.(counterAnswer).answered && o.Return > int64(h.lost-50*time.Millisecond) && o.Call < int64(h.lost)
+			})
+		}
 		switch r := porcupine.CheckOperationsTimeout(counterModel, history, time.Minute); r {
 		case porcupine.Ok:
 		case porcupine.Unknown:
@@ -355,11 +475,13 @@ func (h *counterHistory) check() {
 		for _, o := range history {
 			if !o.Output.(counterAnswer).answered {
 				unanswered++
+			} else if o.Input.(counterOp).kind == "expire" {
+				expiries++
 			}
 		}
 	}
-	h.t.Logf("%d operations, %d of them without an answer", operations, unanswered)
-	if operations < 200 {
-		h.t.Errorf("got %d operations, want at least 200", operations)
+	h.t.Logf("%d operations, %d of them without an answer, %d short holds that ended", operations, unanswered, expiries)
+	if operations < 200 || expiries == 0 {
+		h.t.Errorf("got %d operations and %d ends of short holds, want at least 200 and 1", operations, expiries)
 	}
 }

@@ -28,6 +28,7 @@ type Final struct {
 	Usage    core.Quantities  // nil if it is unknown
 	IP       string           // of the caller, for the history
 
+	AtLeastHeld         bool // a meter costs at least what was held
 	IgnoreUnknownMeters bool // a meter that no limit and no price of the account names costs nothing; otherwise it is an error
 }
 
@@ -161,6 +162,12 @@ func (s *Service) final(ctx context.Context, account string, h *core.Hold, f *Fi
 	if f.Requests != nil {
 		requests = *f.Requests
 	}
+	if f.AtLeastHeld {
+		requests = max(requests, h.Cost)
+		for _, m := range h.Costs {
+			byMeter[m.Meter] = max(byMeter[m.Meter], m.Cost)
+		}
+	}
 	for meter, n := range byMeter {
 		if n > 0 {
 			costs = append(costs, core.MeterCost{Meter: meter, Cost: n})
@@ -185,7 +192,7 @@ func (s *Service) priceOf(ctx context.Context, account string, h *core.Hold, f *
 	if list == nil {
 		return nil, errPricesGone
 	}
-	costs, ok, err := list.Charge(&core.PricedRequest{Method: h.Method, Path: h.Path, Model: f.Model, Usage: f.Usage})
+	costs, ok, err := list.FinalCosts(&core.PricedRequest{Method: h.Method, Path: h.Path, Model: f.Model, Usage: f.Usage})
 	if err == nil && !ok {
 		err = errNoPrice
 	}

@@ -29,7 +29,7 @@ func (s *Service) Look(ctx context.Context, account string, r Request) ([]core.L
 	d := s.pendingDecisions.Get().(*pendingDecision)
 	defer s.pendingDecisions.Put(d)
 	d.Decision = Decision{Account: account, At: s.clock()}
-	r.Cost, r.CostByPrice, r.Costs, r.Later, r.HoldFor, r.InFlight, r.RequestID = 0, false, nil, nil, 0, 0, ""
+	r.Cost, r.CostByPrice, r.Costs, r.Later, r.AnyModel, r.HoldFor, r.InFlight, r.RequestID = 0, false, nil, nil, false, 0, 0, ""
 	if err := s.decide(ctx, d, &r); err != nil || !d.HasUsage() {
 		return nil, err
 	}

@@ -83,6 +83,9 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 			return "", err
 		}
 	}
+	if r.AnyModel && !list.Empty() && !r.looks() && !list.ByModel(&quote) {
+		quote.Later = list.LaterOfAnyModel(&core.PricedRequest{Method: r.Method, Path: r.pricedPath()})
+	}
 	given := func(meter string) bool {
 		return meter == core.MeterRequests && !r.CostByPrice || slices.ContainsFunc(r.Costs, func(m core.MeterCost) bool { return m.Meter == meter })
 	}

@@ -44,6 +44,10 @@ type Request struct {
 	// meter must have something left.
 	Later []string
 
+	// AnyModel says that the model of the answer prices the request in the end. Unless a price names the model of the request, each meter that
+	// some model charges afterwards must have something left.
+	AnyModel bool
+
 	Model string          // for the price; "" if it is unknown
 	Usage core.Quantities // for the price; nil while it is unknown
 

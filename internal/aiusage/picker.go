@@ -2,89 +2,180 @@
 // path of any JSON. It holds at most [MaxHeld] bytes of an answer.
 package aiusage
 
-import "bytes"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // MaxHeld bounds the bytes of an answer or of a request that are held at once.
 const MaxHeld = 64 << 10
 
-// Picker finds values by their paths in a JSON text that passes in pieces. A path has the names of members with dots between them, and []
-// for any item of an array; the last value at a path is found. It is written here because decoders of JSON hold the longest string of a
-// text, which may be an image of megabytes: encoding/json and go-json-experiment's jsontext both do. It does not check the text: the
-// program behind the gateway does.
+// Picker finds values by their paths in a JSON text (RFC 8259) that passes in pieces, and checks the text. A path has the names of members
+// with dots between them, and [] for the items of an array; the path of the whole text is "". The last value at a path is found. It is written here because decoders of JSON
+// hold the longest string of a text, which may be an image of megabytes: encoding/json and go-json-experiment's jsontext both do.
 type Picker struct {
-	found map[string]*Picked // by path
-	depth int                // of the longest path
+	wanted      *node
+	found       map[string]*Picked
+	noteSimilar bool
+	maxValue    int64 // a longer value is not kept
 
-	frames   []frame
-	key      []byte
-	inKey    bool
-	inString bool
-	escaped  bool
-	capture  *Picked // the value that passes now
-	at       int     // how deep its member is
+	frames   []frame // the open objects and arrays
+	expect   expectation
+	token    token
+	number   numberState
+	literal  string // what is left of true, false or null
+	hex      int    // digits left of an escape with \u
+	name     []byte // of a member, with its quotes and escapes, while it passes
+	captures []*Picked
 
-	read int64 // bytes so far
-	end  int64 // the offset of the brace that ends the text, 0 before it
+	read int64
+	err  error
 }
 
-// Picked is a value of a text.
+// Picked is the value at a path.
 type Picked struct {
-	Raw      []byte // nil if there is none, or if it is longer than MaxHeld
+	Raw      []byte // as it stands in the text; nil if it is longer than MaxHeld, or than KeepAtMost says
 	From, To int64  // its offsets in the text
-	Seen     bool
+	Count    int    // how many values of the text have the path
+	Similar  string // with NoteSimilar: a member beside it whose name differs in case or in underscores only; "" for none
 }
 
-// maxKey bounds the name of a member in bytes: a longer one is not wanted.
-const maxKey = 64
+// Seen reports whether the text has a value at the path.
+func (v Picked) Seen() bool { return v.Count > 0 }
+
+// Errors of a Picker.
+var (
+	errNotJSON = errors.New("is not JSON")
+	errMore    = errors.New("has more than one JSON value")
+	errDeep    = fmt.Errorf("is nested more than %d levels deep", maxDepth)
+)
+
+// maxDepth bounds the open objects and arrays: a frame takes 24 bytes.
+const maxDepth = 500
+
+// maxName bounds the name of a member in bytes, with escapes: a longer name is that of no path.
+const maxName = 512
+
+// node is a value that is wanted, or has wanted values inside.
+type node struct {
+	members map[string]*node
+	items   *node   // of an array
+	value   *Picked // nil if only values inside are wanted
+}
 
 // frame is an open object or array.
 type frame struct {
-	object  bool
-	wantKey bool   // a string is the name of a member
-	path    string // of its present member or item, "" if it is deeper than any wanted path
+	*node  // nil if nothing inside is wanted
+	object bool
+	next   *node // of the value that comes next
 }
+
+// expectation is what may come next, besides white space.
+type expectation uint8
+
+const (
+	expectValue expectation = iota
+	expectFirstItem
+	expectFirstName
+	expectName
+	expectColon
+	expectComma // or the end of the object or array
+	expectEnd   // of the text
+)
+
+// token is the kind of the token that passes.
+type token uint8
+
+const (
+	noToken token = iota
+	stringToken
+	escapeToken // the character after a backslash
+	hexToken
+	numberToken
+	literalToken
+)
 
 // NewPicker returns a picker of the values at some paths.
 func NewPicker(paths ...string) *Picker {
-	p := &Picker{found: map[string]*Picked{}}
+	p := &Picker{wanted: new(node), found: map[string]*Picked{}, maxValue: MaxHeld}
 	for _, path := range paths {
-		p.found[path] = new(Picked)
-		p.depth = max(p.depth, 1+bytes.Count([]byte(path), []byte(".")))
+		n := p.wanted
+		if path != "" {
+			for name := range strings.SplitSeq(path, ".") {
+				n = n.child(name)
+			}
+		}
+		if n.value == nil {
+			n.value = new(Picked)
+		}
+		p.found[path] = n.value
 	}
 	return p
 }
 
-// Get returns the value at one of the paths: Seen is false if the text has none so far.
-func (p *Picker) Get(path string) Picked { return *p.found[path] }
+// KeepAtMost makes the picker drop values of more than n bytes, instead of [MaxHeld]. Call it before Write.
+func (p *Picker) KeepAtMost(n int64) { p.maxValue = n }
 
-// Text returns the string at one of the paths, "" for none and for a string with escapes.
-func (p *Picker) Text(path string) string {
-	raw := p.found[path].Raw
-	if len(raw) < 2 || raw[0] != '"' || bytes.IndexByte(raw, '\\') >= 0 {
-		return ""
+// NoteSimilar makes the picker note the names of members that a lenient reader takes for a wanted one. Call it before Write.
+func (p *Picker) NoteSimilar() { p.noteSimilar = true }
+
+// child returns the node of a member, or of the items for [].
+func (n *node) child(name string) *node {
+	if name == "[]" {
+		if n.items == nil {
+			n.items = new(node)
+		}
+		return n.items
 	}
-	return string(raw[1 : len(raw)-1])
+	if n.members == nil {
+		n.members = map[string]*node{}
+	}
+	if n.members[name] == nil {
+		n.members[name] = new(node)
+	}
+	return n.members[name]
 }
 
-// Ended reports whether the text has ended, and the offset of its last brace.
-func (p *Picker) Ended() (at int64, ok bool) { return p.end, p.end > 0 }
+// Get returns the value at one of the paths.
+func (p *Picker) Get(path string) Picked { return *p.found[path] }
+
+// Text returns the string at one of the paths, "" if there is none.
+func (p *Picker) Text(path string) (s string) {
+	_ = json.Unmarshal(p.found[path].Raw, &s)
+	return s
+}
+
+// Complete reports whether the value of the text has ended. Numbers end with the text: call Close before.
+func (p *Picker) Complete() bool { return p.expect == expectEnd && p.token == noToken }
+
+// Close ends the text. It returns an error if the text is not exactly one JSON value. The error completes a sentence about the text.
+func (p *Picker) Close() error {
+	if p.err == nil && p.token == numberToken {
+		p.endNumber()
+	}
+	if p.err == nil && !p.Complete() {
+		p.err = errNotJSON
+	}
+	return p.err
+}
 
 // Reset begins another text.
 func (p *Picker) Reset() {
 	for _, v := range p.found {
-		*v = Picked{Raw: v.Raw[:0]}
-		v.Raw = nil
+		*v = Picked{}
 	}
-	p.frames, p.inKey, p.inString, p.escaped, p.capture, p.read, p.end = p.frames[:0], false, false, false, nil, 0, 0
+	*p = Picker{wanted: p.wanted, found: p.found, noteSimilar: p.noteSimilar, maxValue: p.maxValue, frames: p.frames[:0], name: p.name[:0], captures: p.captures[:0]}
 }
 
-// Write reads the next piece of the text.
+// Write reads the next piece of the text. After an error it reads nothing.
 func (p *Picker) Write(b []byte) {
-	for i := 0; i < len(b); i++ {
-		if p.inString && !p.escaped && !p.inKey { // most bytes are of long strings
-			n := bytes.IndexAny(b[i:], `"\`)
-			if n < 0 {
-				n = len(b) - i
+	for i := 0; i < len(b) && p.err == nil; i++ {
+		if p.token == stringToken { // most bytes are of long strings
+			n := 0
+			for n < len(b)-i && b[i+n] != '"' && b[i+n] != '\\' && b[i+n] >= ' ' {
+				n++
 			}
 			p.keep(b[i : i+n])
 			p.read += int64(n)
@@ -92,139 +183,67 @@ func (p *Picker) Write(b []byte) {
 				return
 			}
 		}
-		p.next(b[i])
+		p.next(b[i], b[i:i+1])
 		p.read++
 	}
 }
 
-// next reads a byte.
-func (p *Picker) next(c byte) {
-	if p.inString {
+// next reads a byte, which raw holds, too.
+func (p *Picker) next(c byte, raw []byte) {
+	switch p.token {
+	case stringToken:
+		p.keep(raw)
 		switch {
-		case p.escaped:
-			p.escaped = false
-		case c == '\\':
-			p.escaped = true
 		case c == '"':
-			p.inString = false
-			if p.inKey {
-				p.inKey = false
-				p.named()
-			}
-		}
-		if p.inKey && len(p.key) <= maxKey {
-			p.key = append(p.key, c)
-		}
-		p.keep([]byte{c})
-		return
-	}
-	switch c {
-	case '"':
-		p.inString = true
-		if top := p.top(); top != nil && top.wantKey {
-			p.inKey, top.wantKey, p.key = true, false, p.key[:0]
-		}
-	case '{', '[':
-		p.keep([]byte{c})
-		p.open(c == '{')
-		return
-	case '}', ']':
-		p.endValue()
-		if len(p.frames) > 0 {
-			p.frames = p.frames[:len(p.frames)-1]
-		}
-		if p.keep([]byte{c}); len(p.frames) == 0 && p.end == 0 {
-			p.end = p.read
+			p.token = noToken
+			p.endString()
+		case c == '\\':
+			p.token = escapeToken
+		case c < ' ':
+			p.err = errNotJSON
 		}
 		return
-	case ':':
-		if top := p.top(); top != nil && top.object && p.capture == nil && top.path != "" {
-			p.begin(top.path)
+	case escapeToken:
+		p.keep(raw)
+		switch p.token = stringToken; {
+		case c == 'u':
+			p.token, p.hex = hexToken, 4
+		case strings.IndexByte(`"\/bfnrt`, c) < 0:
+			p.err = errNotJSON
+		}
+		return
+	case hexToken:
+		p.keep(raw)
+		if p.hex--; p.hex == 0 {
+			p.token = stringToken
+		}
+		if !('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f') {
+			p.err = errNotJSON
+		}
+		return
+	case literalToken:
+		p.keep(raw)
+		if c != p.literal[0] {
+			p.err = errNotJSON
+		}
+		if p.literal = p.literal[1:]; p.literal == "" {
+			p.token = noToken
+			p.endValue(p.read + 1)
+		}
+		return
+	case numberToken:
+		if n := p.number.next(c); n != notNumber {
+			p.number = n
+			p.keep(raw)
 			return
 		}
-	case ',':
-		p.endValue()
-		if top := p.top(); top != nil {
-			top.wantKey = top.object
-		}
+		p.endNumber()
 	}
-	p.keep([]byte{c})
-}
-
-func (p *Picker) top() *frame {
-	if len(p.frames) == 0 {
-		return nil
+	if p.err == nil && c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+		p.structure(c)
 	}
-	return &p.frames[len(p.frames)-1]
-}
-
-// open opens an object or an array.
-func (p *Picker) open(object bool) {
-	f := frame{object: object, wantKey: object}
-	if !object && len(p.frames) < p.depth {
-		f.path = p.join("[]")
+	p.keep(raw)
+	if (c == '}' || c == ']') && p.err == nil {
+		p.endValue(p.read + 1)
 	}
-	p.frames = append(p.frames, f)
-}
-
-// join returns the path of a member or item of the innermost frame that is open before it.
-func (p *Picker) join(name string) string {
-	if len(p.frames) == 0 {
-		return name
-	}
-	if parent := p.frames[len(p.frames)-1].path; parent != "" {
-		return parent + "." + name
-	}
-	return ""
-}
-
-// named notes the name of the member whose value follows.
-func (p *Picker) named() {
-	top := p.top()
-	top.path = ""
-	switch n := len(p.frames); {
-	case n > p.depth || len(p.key) > maxKey:
-	case n == 1:
-		top.path = string(p.key)
-	default:
-		if parent := p.frames[n-2].path; parent != "" {
-			top.path = parent + "." + string(p.key)
-		}
-	}
-}
-
-// begin begins to capture the value at a path, if it is wanted.
-func (p *Picker) begin(path string) {
-	v := p.found[path]
-	if v == nil {
-		return
-	}
-	*v = Picked{Raw: v.Raw[:0], From: p.read + 1, Seen: true}
-	p.capture, p.at = v, len(p.frames)
-}
-
-// endValue ends the captured value if the present byte ends it.
-func (p *Picker) endValue() {
-	if p.capture == nil || len(p.frames) != p.at {
-		return
-	}
-	v := p.capture
-	raw := bytes.TrimLeft(v.Raw, " \t\r\n")
-	v.From += int64(len(v.Raw) - len(raw))
-	v.Raw = bytes.TrimRight(raw, " \t\r\n")
-	v.To = p.read - int64(len(raw)-len(v.Raw))
-	p.capture = nil
-}
-
-// keep adds bytes to the captured value. A value that is too long is dropped.
-func (p *Picker) keep(b []byte) {
-	v := p.capture
-	if v == nil {
-		return
-	}
-	if len(v.Raw)+len(b) > MaxHeld {
-		p.capture, v.Raw = nil, nil
-		return
-	}
-	v.Raw = append(v.Raw, b...)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -12,15 +14,6 @@ type Quantities map[string]int64
 
 // maxQuantity bounds each quantity.
 const maxQuantity = 1_000_000_000
-
-func (q Quantities) valid() bool {
-	for _, n := range q {
-		if n < 0 || n > maxQuantity {
-			return false
-		}
-	}
-	return true
-}
 
 // API is the wire format of answers.
 type API string
@@ -36,66 +29,95 @@ const (
 type format struct {
 	usages []string // paths of objects
 	models []string // paths of texts
-	ends   string   // the type of the event after which a usage is complete; "" if each is
+	final  string   // the type of the event that has the whole usage; "" if each event with a usage has it
 }
 
 var formats = map[API]format{
 	OpenAI:    {usages: []string{"usage", "response.usage"}, models: []string{"model", "response.model"}},
-	Anthropic: {usages: []string{"usage", "message.usage"}, models: []string{"model", "message.model"}, ends: "message_stop"},
+	Anthropic: {usages: []string{"usage", "message.usage"}, models: []string{"model", "message.model"}, final: "message_delta"},
 	Gemini:    {usages: []string{"usageMetadata", "[].usageMetadata"}, models: []string{"modelVersion", "[].modelVersion"}},
 }
 
 // Formula returns the members of the formula that counts every token of an API once.
 const Formula = "input + cached + cache_write + output"
 
-// tokens are the members of the usage objects of all APIs. Of several objects in one answer, each overrides the members that it has.
-type tokens struct {
-	PromptTokens     int64 `json:"prompt_tokens"`
-	CompletionTokens int64 `json:"completion_tokens"`
-	InputTokens      int64 `json:"input_tokens"`
-	OutputTokens     int64 `json:"output_tokens"`
-	PromptDetails    struct {
-		Cached int64 `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-	InputDetails struct {
-		Cached int64 `json:"cached_tokens"`
-	} `json:"input_tokens_details"`
-	CompletionDetails struct {
-		Reasoning int64 `json:"reasoning_tokens"`
-	} `json:"completion_tokens_details"`
-	OutputDetails struct {
-		Reasoning int64 `json:"reasoning_tokens"`
-	} `json:"output_tokens_details"`
+// count is a number of tokens. Some programs write whole numbers as 10.0.
+type count int64
 
-	CacheRead  int64 `json:"cache_read_input_tokens"`
-	CacheWrite int64 `json:"cache_creation_input_tokens"`
-
-	Prompt     int64 `json:"promptTokenCount"`
-	ToolPrompt int64 `json:"toolUsePromptTokenCount"`
-	Cached     int64 `json:"cachedContentTokenCount"`
-	Candidates int64 `json:"candidatesTokenCount"`
-	Thoughts   int64 `json:"thoughtsTokenCount"`
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *count) UnmarshalJSON(b []byte) error {
+	f, err := strconv.ParseFloat(string(b), 64)
+	if string(b) == "null" {
+		return nil
+	}
+	if err != nil || f != math.Trunc(f) || f < 0 || f > maxQuantity {
+		return errCount
+	}
+	*c = count(f)
+	return nil
 }
 
-// quantities returns the quantities of an answer of an API, nil if a number is out of bounds. input is without what came from a cache and what
-// was written to one; output has the reasoning, which is also told apart.
+var errCount = fmt.Errorf("want a whole number from 0 to %d", maxQuantity)
+
+// tokens are the members of the usage objects of all APIs. Of several objects in one answer, each overrides the members that it has.
+type tokens struct {
+	PromptTokens     count `json:"prompt_tokens"`
+	CompletionTokens count `json:"completion_tokens"`
+	InputTokens      count `json:"input_tokens"`
+	OutputTokens     count `json:"output_tokens"`
+
+	PromptDetails     details `json:"prompt_tokens_details"`
+	InputDetails      details `json:"input_tokens_details"`
+	CompletionDetails details `json:"completion_tokens_details"`
+	OutputDetails     details `json:"output_tokens_details"`
+
+	CacheRead  count `json:"cache_read_input_tokens"`
+	CacheWrite count `json:"cache_creation_input_tokens"`
+
+	Prompt     count `json:"promptTokenCount"`
+	ToolPrompt count `json:"toolUsePromptTokenCount"`
+	Cached     count `json:"cachedContentTokenCount"`
+	Candidates count `json:"candidatesTokenCount"`
+	Thoughts   count `json:"thoughtsTokenCount"`
+}
+
+// details are the parts of a number of tokens.
+type details struct{ cached, reasoning count }
+
+// UnmarshalJSON implements [json.Unmarshaler]. A value that is no object of numbers says nothing.
+func (d *details) UnmarshalJSON(b []byte) error {
+	var u struct {
+		Cached    count `json:"cached_tokens"`
+		Reasoning count `json:"reasoning_tokens"`
+	}
+	if json.Unmarshal(b, &u) == nil {
+		*d = details{u.Cached, u.Reasoning}
+	}
+	return nil
+}
+
+// quantities returns the quantities of an answer of an API. input is without what came from a cache and what was written to one; output
+// has the reasoning, which is also told apart. OpenAI has two names for each number: the APIs of completions and of responses.
 func (u *tokens) quantities(a API) Quantities {
-	q := Quantities{}
+	q := map[string]count{}
 	switch a {
 	case OpenAI:
-		cached := u.PromptDetails.Cached + u.InputDetails.Cached
-		q["input"], q["cached"] = u.PromptTokens+u.InputTokens-cached, cached
-		q["output"], q["reasoning"] = u.CompletionTokens+u.OutputTokens, u.CompletionDetails.Reasoning+u.OutputDetails.Reasoning
+		input := max(u.PromptTokens, u.InputTokens)
+		cached := min(input, max(u.PromptDetails.cached, u.InputDetails.cached))
+		q["input"], q["cached"] = input-cached, cached
+		q["output"], q["reasoning"] = max(u.CompletionTokens, u.OutputTokens), max(u.CompletionDetails.reasoning, u.OutputDetails.reasoning)
 	case Anthropic:
 		q["input"], q["cached"], q["cache_write"], q["output"] = u.InputTokens, u.CacheRead, u.CacheWrite, u.OutputTokens
 	case Gemini:
-		q["input"], q["cached"] = u.Prompt+u.ToolPrompt-u.Cached, u.Cached
+		input := u.Prompt + u.ToolPrompt
+		q["input"], q["cached"] = input-min(input, u.Cached), min(input, u.Cached)
 		q["output"], q["reasoning"] = u.Candidates+u.Thoughts, u.Thoughts
 	}
-	if !q.valid() {
-		return nil
+	list := Quantities{}
+	for name, n := range q {
+		list[name] = int64(min(n, maxQuantity))
 	}
-	return q
+	return list
 }
 
 // Reader reads the usage out of an answer that passes in pieces.
@@ -115,7 +137,7 @@ type Reader struct {
 	usage  Quantities
 	value  json.RawMessage // at the path
 	model  string
-	ended  bool // the event that ends the answer has passed
+	final  bool // usage is that of the whole answer
 }
 
 // lineState is where the next byte of server-sent events is.
@@ -177,9 +199,8 @@ func (r *Reader) Pass(b []byte) []byte {
 func (r *Reader) Rest() []byte {
 	rest := r.pending
 	r.pending = nil
-	if !r.events {
-		r.note()
-	}
+	_ = r.picker.Close()
+	r.note() // of an answer that is no stream, or of an event without a blank line behind it
 	return rest
 }
 
@@ -238,8 +259,11 @@ func (r *Reader) readName(c byte) {
 
 // note takes the usage and the model out of an event, or out of the whole answer. It reports whether the event has nothing but the usage.
 func (r *Reader) note() (onlyUsage bool) {
+	if !r.picker.Complete() {
+		return false
+	}
 	if r.path != "" {
-		if v := r.picker.Get(r.path); v.Seen && string(v.Raw) != "null" {
+		if v := r.picker.Get(r.path); v.Seen() && string(v.Raw) != "null" {
 			r.value = bytes.Clone(v.Raw)
 		}
 		return false
@@ -249,21 +273,20 @@ func (r *Reader) note() (onlyUsage bool) {
 		r.model = cmp.Or(r.picker.Text(path), r.model)
 	}
 	for _, path := range f.usages {
-		v := r.picker.Get(path)
-		if len(v.Raw) == 0 || v.Raw[0] != '{' || json.Unmarshal(v.Raw, &r.tokens) != nil {
+		u := r.tokens
+		if v := r.picker.Get(path); len(v.Raw) == 0 || v.Raw[0] != '{' || json.Unmarshal(v.Raw, &u) != nil {
 			continue
 		}
-		r.usage = r.tokens.quantities(r.api)
-		onlyUsage = r.usage != nil && string(r.picker.Get("choices").Raw) == "[]"
+		r.tokens, r.usage = u, u.quantities(r.api)
+		r.final = r.final || !r.events || f.final == "" || r.picker.Text("type") == f.final
+		onlyUsage = string(r.picker.Get("choices").Raw) == "[]"
 	}
-	r.ended = r.ended || f.ends != "" && r.picker.Text("type") == f.ends
 	return onlyUsage
 }
 
-// Usage returns the usage of the answer and its model, and false if the answer does not say its usage or has not ended.
-func (r *Reader) Usage() (q Quantities, model string, known bool) {
-	return r.usage, r.model, r.usage != nil && (r.ended || !r.events || formats[r.api].ends == "")
-}
+// Usage returns the usage of the answer and its model. The usage is nil if the answer does not say it. It is not whole if the answer was cut
+// before it said the whole usage: the request has then used at least that.
+func (r *Reader) Usage() (q Quantities, model string, whole bool) { return r.usage, r.model, r.final }
 
 // Value returns the whole number or the object of whole numbers at the path, as quantities: a number has the name value.
 func (r *Reader) Value() (q Quantities, known bool) {
@@ -272,10 +295,16 @@ func (r *Reader) Value() (q Quantities, known bool) {
 	}
 	if r.value[0] != '{' {
 		q = Quantities{}
-		n, err := strconv.ParseInt(string(r.value), 10, 64)
-		q["value"] = n
-		return q, err == nil && q.valid()
+		var n count
+		err := json.Unmarshal(r.value, &n)
+		q["value"] = int64(n)
+		return q, err == nil
 	}
-	err := json.Unmarshal(r.value, &q)
-	return q, err == nil && q.valid()
+	var counts map[string]count
+	err := json.Unmarshal(r.value, &counts)
+	q = Quantities{}
+	for name, n := range counts {
+		q[name] = int64(n)
+	}
+	return q, err == nil
 }

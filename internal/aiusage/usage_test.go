@@ -1,6 +1,7 @@
 package aiusage_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -41,13 +42,21 @@ func TestUsage(t *testing.T) {
 			aiusage.Quantities{"input": 5, "cached": 100, "cache_write": 20, "output": 7}, "m"},
 		{"messages, events", aiusage.Anthropic, true, messages + "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 			aiusage.Quantities{"input": 5, "cached": 100, "output": 15}, "m"},
-		{"messages, cut", aiusage.Anthropic, true, messages, nil, "m"},
+		{"messages, cut after the usage", aiusage.Anthropic, true, messages, aiusage.Quantities{"input": 5, "cached": 100, "output": 15}, "m"},
+		{"messages, cut before it", aiusage.Anthropic, true, messages[:strings.Index(messages, "event: message_delta")], nil, "m"},
 		{"gemini", aiusage.Gemini, false, `{"candidates":[],"usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":3,"thoughtsTokenCount":2},"modelVersion":"g"}`,
 			aiusage.Quantities{"input": 6, "cached": 4, "output": 5, "reasoning": 2}, "g"},
 		{"gemini, array", aiusage.Gemini, false, `[{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":1},"modelVersion":"g"},` + "\n" + `{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":3}}]`,
 			aiusage.Quantities{"input": 10, "output": 3}, "g"},
 		{"gemini, events", aiusage.Gemini, true, "data: {\"usageMetadata\":{\"promptTokenCount\":10}}\n\ndata: {\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":3},\"modelVersion\":\"g\"}\n\n",
 			aiusage.Quantities{"input": 10, "output": 3}, "g"},
+		{"chat, names of both APIs", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":10,"input_tokens":10,"completion_tokens":2.0,"prompt_tokens_details":[]}}`,
+			aiusage.Quantities{"input": 10, "output": 2}, ""},
+		{"chat, more cached than there is", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":20}}}`, aiusage.Quantities{"cached": 10}, ""},
+		{"chat, events, without a blank line at the end", aiusage.OpenAI, true, chunk + strings.TrimSpace(lastChunk), openAI, "small-2"},
+		{"chat, a bad usage after a good one", aiusage.OpenAI, true, lastChunk + "data: {\"usage\":{\"prompt_tokens\":-1}}\n\n", openAI, "small-2"},
+		{"chat, a second value", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":10}}{"usage":{"prompt_tokens":1}}`, aiusage.Quantities{"input": 10}, ""},
+		{"a literal dot", aiusage.OpenAI, false, `{"response.usage":{"prompt_tokens":10}}`, nil, ""},
 		{"negative", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":-900}}`, nil, ""},
 		{"no JSON", aiusage.OpenAI, false, `]}"\`, nil, ""},
 	} {
@@ -138,10 +147,71 @@ func TestPickerOffsets(t *testing.T) {
 			t.Errorf("%s: got %q at %d to %d, which is %q; want %s", path, v.Raw, v.From, v.To, text[v.From:v.To], want)
 		}
 	}
-	if at, ok := p.Ended(); !ok || text[at] != '}' {
-		t.Errorf("the end: got %d, %t", at, ok)
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
-	if p.Get("none").Seen {
+	if p.Get("none").Seen() {
 		t.Error("none: got seen")
 	}
+}
+
+// A picker finds each spelling of a name, its repetitions, and names that other readers take for it.
+func TestPickerNames(t *testing.T) {
+	for _, test := range []struct {
+		text, raw string
+		count     int
+		similar   string
+	}{
+		{`{"a":{"max_tokens":7}}`, "7", 1, ""},
+		{`{"a":{"max_token\u0073":7}}`, "7", 1, ""},
+		{`{"a":{"max_tokens":7,"max_token\u0073":8}}`, "8", 2, ""},
+		{`{"a":{"max_tokens":7,"Max_Tokens":8}}`, "7", 1, "Max_Tokens"},
+		{`{"a":{"maxTokens":8}}`, "", 0, "maxTokens"},
+		{`{"a":{"max_to` + "\u212a" + `ens":8}}`, "", 0, "max_to\u212aens"},
+		{`{"a.max_tokens":7,"max_tokens":8,"b":{"a":{"max_tokens":9}},"c":["a",{"max_tokens":10}]}`, "", 0, ""},
+		{`{"a":{"max_tokens":"` + long + `"}}`, "", 1, ""},
+		{`{"a":{"` + long + `":1,"max_tokens":[1, {"b":"\""}]}}`, `[1, {"b":"\""}]`, 1, ""},
+	} {
+		for _, size := range []int{1, 3, 1 << 20} {
+			p := aiusage.NewPicker("a.max_tokens")
+			p.NoteSimilar()
+			for at := 0; at < len(test.text); at += size {
+				p.Write([]byte(test.text[at:min(len(test.text), at+size)]))
+			}
+			err := p.Close()
+			if v := p.Get("a.max_tokens"); err != nil || string(v.Raw) != test.raw || v.Count != test.count || v.Similar != test.similar {
+				t.Errorf("%.60s in pieces of %d: got %.40q, %d times, similar %q, %v; want %q, %d, %q", test.text, size, v.Raw, v.Count, v.Similar, err, test.raw, test.count, test.similar)
+			}
+		}
+	}
+}
+
+// A picker holds little, however deep or long a text is.
+func TestPickerBounds(t *testing.T) {
+	p := aiusage.NewPicker("a")
+	allocated := testing.AllocsPerRun(1, func() {
+		p.Reset()
+		for range 1000 {
+			p.Write([]byte(strings.Repeat("[", 10_000)))
+		}
+	})
+	if err := p.Close(); err == nil || !strings.Contains(err.Error(), "nested") || allocated > 2000 {
+		t.Errorf("ten million brackets: got %v and %v allocations, want an error about nesting", err, allocated)
+	}
+}
+
+// A picker accepts what encoding/json accepts.
+func FuzzPicker(f *testing.F) {
+	for _, text := range []string{`{"a":1}`, `[1,-0.5e+3,{"a":[]}]`, `"\u00e9\n"`, `{"a":1,}`, `[01]`, `{"a" 1}`, `tru`, `-`, `{}{}`, "\"\n\"", `{"a":{"b":null},"a":[{}]}`} {
+		f.Add([]byte(text), 3)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, size int) {
+		p := aiusage.NewPicker("a", "a.b", "[].a")
+		for at, size := 0, max(1, size%16); at < len(text); at += size {
+			p.Write(text[at:min(len(text), at+size)])
+		}
+		if err := p.Close(); (err == nil) != json.Valid(text) && (err == nil || !strings.Contains(err.Error(), "nested")) {
+			t.Errorf("%q: got %v, valid: %t", text, err, json.Valid(text))
+		}
+	})
 }
