@@ -2,6 +2,8 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -258,4 +260,34 @@ func FuzzCaddyfile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Caddyfile.example says that it has every word: of the three blocks named limitkeeper, and of the blocks in them. An unknown word makes each
+// parser list its words.
+func TestExampleHasEveryWord(t *testing.T) {
+	example, err := os.ReadFile("../Caddyfile.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`its words are (\w+(?:, \w+)*), at `)
+	for text, into := range map[string]caddyfile.Unmarshaler{
+		"limitkeeper {\nunknown\n}":                    new(App),
+		"limitkeeper {\naccount a {\nunknown\n}\n}":    new(App),
+		"limitkeeper_api {\nunknown\n}":                new(API),
+		"limitkeeper { \nunknown\n}":                   new(Gateway),
+		"badger {\nunknown\n}":                         new(BadgerStore),
+		"redis 127.0.0.1:6379 {\nunknown\n}":           new(RedisStore),
+		"redis 127.0.0.1:6379 {\ntls {\nunknown\n}\n}": new(RedisStore),
+	} {
+		err := into.UnmarshalCaddyfile(caddyfile.NewTestDispenser(text))
+		if err == nil || !list.MatchString(err.Error()) {
+			t.Errorf("%q: got error %v, want one that lists the words", text, err)
+			continue
+		}
+		for _, word := range strings.Split(list.FindStringSubmatch(err.Error())[1], ", ") {
+			if !regexp.MustCompile(`(?m)^\s*(#\s*)*` + word + `\b`).Match(example) {
+				t.Errorf("Caddyfile.example lacks the word %s of %q", word, text)
+			}
+		}
+	}
 }

@@ -113,7 +113,7 @@ type Consumption struct {
 	// Settlement, if set, replaces the request: it ends a hold, with the costs as the final ones. Only [Store.Settle] takes it.
 	Settlement *Settlement
 
-	asked time.Time // see [Consumption.AskedAt]; zero if it is the time of the entry
+	requested time.Time // see [Consumption.RequestedAt]; zero if the entry has that time
 }
 
 // Counts reports whether the request is counted. Any other request is a look: it costs nothing, and checks every limit.

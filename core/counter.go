@@ -114,7 +114,7 @@ func (c *Counter) readFor(r *Consumption) reading {
 // counter key. A request is allowed when every limit has room for its cost on the meter of the limit, every concurrency for its
 // hold, and every bucket has a token. A limit has room for a cost of 0, unless the meter is charged later. A request that costs nothing at all is allowed
 // while every limit has something left, and every bucket a token. A limit with [AllowExceed] has room for everything.
-func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets, open InFlight) ConsumeResult {
+func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets, open OpenHolds) ConsumeResult {
 	if r.Adjustment != nil {
 		return ConsumeResult{Allowed: true}
 	}

@@ -42,8 +42,8 @@ func parseFormula(text string) (f formula, problem string) {
 	return f, ""
 }
 
-// Quantities is the usage of a request by the name of the quantity, such as the input and output of a model. It is nil while the
-// usage is unknown.
+// Quantities is the usage of a request: a number for the name of each quantity, such as the input and output of a model. A nil map means
+// that the usage is unknown.
 type Quantities map[string]int64
 
 // Check returns an error with the code INVALID_REQUEST if a usage has too many quantities, or one that is invalid.

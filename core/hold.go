@@ -17,22 +17,22 @@ const (
 	MaxConcurrency  = 10_000  // see [Terms.Concurrency]
 )
 
-// Hold is a request that was counted before its cost is known. It is open until it is settled, released or expired.
+// Hold is a request that was counted before its final cost was known. A hold is open until it is settled, released or expired.
 type Hold struct {
 	ID        string
 	UserID    int64
 	KeyID     string // "" for a request without a key
 	KeySeq    int64
-	Shared    bool      // the counter of the user has counted it, too
-	At        time.Time // its costs are in the windows that contain this time
+	Shared    bool      // the counter of the user has counted the hold, too
+	At        time.Time // the held costs are in the windows that contain this time
 	ExpiresAt time.Time
 	OnExpiry  OnExpiry
 
 	Cost  int64       // held, of the meter requests
 	Costs []MeterCost // held, of the other meters, sorted
 
-	Method, Path string    // of the request, for its price
-	PricedAt     time.Time // the UpdatedAt of the prices under which it was taken
+	Method, Path string    // of the request, for the price of the settlement
+	PricedAt     time.Time // the UpdatedAt of the prices under which the hold was opened
 
 	Status       HoldStatus
 	ClosedAt     time.Time   // the time of the settlement or release; zero for other holds
@@ -47,7 +47,7 @@ type HoldStatus string
 const (
 	HoldOpen     HoldStatus = "held"
 	HoldSettled  HoldStatus = "settled"
-	HoldReleased HoldStatus = "released" // everything was given back
+	HoldReleased HoldStatus = "released" // all held costs were given back
 	HoldExpired  HoldStatus = "expired"
 )
 
@@ -56,8 +56,8 @@ type OnExpiry bool
 
 // The ways to end a hold that expires.
 const (
-	KeepHeld    OnExpiry = false // they stay counted
-	ReleaseHeld OnExpiry = true  // they are given back
+	KeepHeld    OnExpiry = false // the held costs stay counted
+	ReleaseHeld OnExpiry = true  // the held costs are given back
 )
 
 // String returns the word of the API: keep or release.
@@ -75,29 +75,43 @@ var (
 	ErrTooManyHolds = &Error{Code: CodeTooManyHolds, Message: "Too many holds are open: settle or release some"}
 )
 
+// ExpiredError returns an error that wraps [ErrHoldExpired]. Its message says whether the costs of the expired hold stay counted, and how to
+// correct the usage.
+func (h *Hold) ExpiredError() error {
+	adjust := fmt.Sprintf("/users/%d/usage/adjust", h.UserID)
+	if h.KeyID != "" {
+		adjust = "/keys/" + h.KeyID + "/usage/adjust"
+	}
+	message := "The hold has expired, and its costs stay counted: correct them with POST " + adjust
+	if h.OnExpiry == ReleaseHeld {
+		message = "The hold has expired, and its costs were given back: add the final cost with POST " + adjust
+	}
+	return fmt.Errorf("%w: %w", &Error{Code: CodeHoldExpired, Message: message}, ErrHoldExpired)
+}
+
 // holdPrefix begins the id of each hold.
 const holdPrefix = "hold_"
 
-// NewHoldID returns the id of a new hold of a user. It names the user, so that a store finds the hold.
+// NewHoldID returns the id of a new hold of a user. The id has the number of the user, so that a store finds the hold.
 func NewHoldID(user int64) string { return fmt.Sprint(holdPrefix, user, "_", secrets.Random(24)) }
 
-// HoldUser returns the user of the hold with an id, and false for a text that is no id of a hold.
+// HoldUser returns the user of the hold with an id. ok is false for a text that is not the id of a hold.
 func HoldUser(id string) (user int64, ok bool) {
 	number, random, ok := strings.Cut(strings.TrimPrefix(id, holdPrefix), "_")
 	user, err := strconv.ParseInt(number, 10, 64)
 	return user, ok && err == nil && user > 0 && random != "" && fmt.Sprint(holdPrefix, user, "_", random) == id && len(id) <= 64
 }
 
-// NewHold is what a request says about the hold that it takes.
+// NewHold describes the hold that a request opens.
 type NewHold struct {
 	ID        string
 	ExpiresAt time.Time // in whole milliseconds
 	OnExpiry  OnExpiry
 	PricedAt  time.Time // see [Hold.PricedAt]
-	Path      string    // of the request as it is priced; "" if it is the endpoint of the entry
+	Path      string    // the priced path of the request; "" if the endpoint of the entry is that path
 }
 
-// Hold returns the open hold that the request takes.
+// OpenHold returns the hold that the request opens.
 func (c *Consumption) OpenHold() *Hold {
 	h := &Hold{ID: c.Hold.ID, UserID: c.UserID, KeyID: c.KeyID, KeySeq: c.KeySeq, Shared: c.Shared, At: c.Entry.At, ExpiresAt: c.Hold.ExpiresAt,
 		OnExpiry: c.Hold.OnExpiry, Cost: c.Cost, Costs: c.Costs, Method: c.Entry.Method, Path: c.Hold.Path, PricedAt: c.Hold.PricedAt, Status: HoldOpen}
@@ -107,57 +121,58 @@ func (c *Consumption) OpenHold() *Hold {
 	return h
 }
 
-// Expired reports whether the hold is open, and its time is over at a time.
+// Expired reports whether the hold is still open, and its end is not after a time.
 func (h *Hold) Expired(at time.Time) bool { return h.Status == HoldOpen && !at.Before(h.ExpiresAt) }
 
-// InFlight are the open holds of the counters of a request: of the deciding one, and of the key.
-type InFlight struct{ Deciding, Own int }
+// OpenHolds has the numbers of open holds that two counters have counted: the deciding counter of a request, and the counter of its key.
+type OpenHolds struct{ Deciding, Own int }
 
-// refusal returns whose concurrency has no room for the hold of a request, "" if there is room or the request takes no hold.
-func (f InFlight) refusal(c *Consumption) Origin {
+// refusal returns the owner of the concurrency that has no room for the hold of a request. It returns "" if there is room, or if the request
+// opens no hold.
+func (o OpenHolds) refusal(c *Consumption) Origin {
 	switch {
 	case c.Hold == nil:
 		return ""
-	case c.Concurrency > 0 && int64(f.Deciding) >= c.Concurrency:
+	case c.Concurrency > 0 && int64(o.Deciding) >= c.Concurrency:
 		return OfPlan
-	case c.Own.Concurrency > 0 && int64(f.Own) >= c.Own.Concurrency:
+	case c.Own.Concurrency > 0 && int64(o.Own) >= c.Own.Concurrency:
 		return OfKey
 	}
 	return ""
 }
 
-// NotBefore returns the request at the time of the counters, if they are later: a hold and its settlement are then counted in the same
-// windows of both counters. Other requests stay as they are.
+// NotBefore returns a request that opens or ends a hold at the time of the latest of the counters, if that time is later. A hold and its
+// settlement are thus counted in the same windows of both counters. NotBefore returns any other request unchanged.
 func (c *Consumption) NotBefore(counters ...*Counter) *Consumption {
 	if c.Hold == nil && c.Settlement == nil {
 		return c
 	}
 	latest := c.Entry.At.Unix()
-	for _, of := range counters {
-		latest = max(latest, of.At)
+	for _, counter := range counters {
+		latest = max(latest, counter.At)
 	}
 	if latest == c.Entry.At.Unix() {
 		return c
 	}
-	return c.Raised(latest)
+	return c.WithSecond(latest)
 }
 
-// Raised returns the request at a later second.
-func (c *Consumption) Raised(second int64) *Consumption {
-	raised := *c
-	raised.Entry.At, raised.asked = time.Unix(second, 0).UTC(), c.AskedAt()
-	return &raised
+// WithSecond returns the request with a later time, in Unix seconds.
+func (c *Consumption) WithSecond(second int64) *Consumption {
+	later := *c
+	later.Entry.At, later.requested = time.Unix(second, 0).UTC(), c.RequestedAt()
+	return &later
 }
 
-// AskedAt returns the time of the request before [Consumption.NotBefore]. It decides about rates.
-func (c *Consumption) AskedAt() time.Time {
-	if c.asked.IsZero() {
+// RequestedAt returns the time of the request before [Consumption.WithSecond]. The buckets of rates use this time.
+func (c *Consumption) RequestedAt() time.Time {
+	if c.requested.IsZero() {
 		return c.Entry.At
 	}
-	return c.asked
+	return c.requested
 }
 
-// checkConcurrency returns an error unless a concurrency is valid; 0 is none.
+// checkConcurrency returns an error unless a concurrency is valid. 0 means that there is none.
 func checkConcurrency(n int64) error {
 	if n < 0 || n > MaxConcurrency {
 		return Invalid("concurrency", "Concurrency must be a whole number from 1 to 10000")
@@ -165,7 +180,7 @@ func checkConcurrency(n int64) error {
 	return nil
 }
 
-// concurrencyMember describes the member concurrency. 0 is none.
+// concurrencyMember describes the member concurrency. In a resource, 0 means that there is none; the API writes null.
 func concurrencyMember[R, P any](in func(*P) *Optional[int64], get func(*R) int64, set func(*R, int64)) Member[R, P] {
 	return nullable("concurrency", TypeWhole, in, func(r *R) *int64 { return orNil(get(r)) }, func(r *R, v *int64) error {
 		if set(r, OrZero(v)); v != nil && *v == 0 {

@@ -25,22 +25,22 @@ type Prices struct {
 	Rules     []PriceRule `json:"rules,omitempty"`
 	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the last change; the zero time if there was none
 
-	// Former are earlier rules, oldest first. A hold keeps the prices under which it was taken.
+	// Former are earlier rules, oldest first. The settlement of a hold uses the prices under which the hold was opened.
 	Former []FormerPrices `json:"former,omitempty"`
 }
 
 // FormerPrices are rules that a change has replaced.
 type FormerPrices struct {
 	Rules     []PriceRule `json:"rules,omitempty"`
-	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the change that has set them
-	Until     time.Time   `json:"until"`               // of the change that has replaced them
+	UpdatedAt time.Time   `json:"updated_at,omitzero"` // of the change that has set the rules
+	Until     time.Time   `json:"until"`               // of the change that has replaced the rules
 }
 
-// maxFormerBytes bounds the former rules as JSON: two changes of the longest list, or dozens of a usual one.
+// maxFormerBytes bounds the former rules as JSON: the former rules of two changes of the longest list, or of dozens of changes of a usual list.
 const maxFormerBytes = 2 * maxPricesBytes
 
-// Replace returns the prices after a change at a time. They keep the former rules that an open hold may have been taken under, as far as
-// maxFormerBytes allows.
+// Replace returns the prices after a change at a time. The result keeps the former rules under which a hold that is still open may have been
+// opened, at most maxFormerBytes of them.
 func (p *Prices) Replace(rules []PriceRule, at time.Time) *Prices {
 	n := &Prices{Rules: rules, UpdatedAt: at}
 	former, size := append(slices.Clone(p.Former), FormerPrices{p.Rules, p.UpdatedAt, at}), 0
@@ -54,8 +54,8 @@ func (p *Prices) Replace(rules []PriceRule, at time.Time) *Prices {
 	return n
 }
 
-// Since returns the list of the prices that were set at a time, nil if Former has them no more.
-func (p *Prices) Since(updatedAt time.Time) *PriceList {
+// VersionOf returns the compiled prices that were set by the change at a time, nil if the prices no longer have that version.
+func (p *Prices) VersionOf(updatedAt time.Time) *PriceList {
 	if p.UpdatedAt.Equal(updatedAt) {
 		return p.Compiled()
 	}
@@ -67,10 +67,10 @@ func (p *Prices) Since(updatedAt time.Time) *PriceList {
 	return nil
 }
 
-// PriceRule is the price of the requests to an endpoint, for a model, or both.
+// PriceRule is the price of the requests to an endpoint, of the requests for a model, or of the requests for a model to an endpoint.
 type PriceRule struct {
 	Endpoint string           `json:"endpoint,omitempty"` // methods and a path as in allowed_endpoints; "" for every endpoint
-	Model    string           `json:"model,omitempty"`    // a name, with * at its end for names that begin so; "" for every model
+	Model    string           `json:"model,omitempty"`    // a name, or with * at its end the beginning of names; "" for every model
 	Costs    map[string]Price `json:"costs"`              // by meter
 }
 
@@ -78,7 +78,7 @@ type PriceRule struct {
 // request. In JSON a whole number is a number.
 type Price string
 
-// WholePrice returns the price of n.
+// WholePrice returns the price that is the whole number n.
 func WholePrice(n int64) Price { return Price(strconv.FormatInt(n, 10)) }
 
 // whole returns the whole number, and false for a formula.
@@ -150,7 +150,7 @@ type compiledRule struct {
 
 	requests int64       // 1 unless the rule names requests
 	named    []string    // the meters that the rule names, sorted
-	costs    []MeterCost // the whole numbers above 0 of the other meters, sorted
+	costs    []MeterCost // the whole numbers above 0 on the other meters, sorted
 	later    []string    // the meters with the price 0, sorted
 	formulas []meterFormula
 }

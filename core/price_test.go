@@ -279,7 +279,7 @@ func TestFormerPrices(t *testing.T) {
 		if n < len(times)-1 && times[len(times)-1].Sub(times[n+1]) > core.MaxHoldTime {
 			want = -1
 		}
-		if got := costOf(p.Since(set)); got != want {
+		if got := costOf(p.VersionOf(set)); got != want {
 			t.Errorf("prices set at %v: got the cost %d, want %d", set, got, want)
 		}
 	}
@@ -292,5 +292,40 @@ func TestFormerPrices(t *testing.T) {
 	}
 	if text, err := json.Marshal(p); err != nil || len(text) > 200<<10 || len(p.Former) == 0 {
 		t.Errorf("after 50 changes of a long list: got %d bytes with %d former lists, %v; want at most 200 KiB with some", len(text), len(p.Former), err)
+	}
+}
+
+// A usage whose names no formula uses is refused with the names that the price uses: a misspelt name would be free. One known name is enough, and an empty
+// usage costs 0.
+func TestMisspeltUsage(t *testing.T) {
+	p := core.Prices{Rules: []core.PriceRule{
+		{Model: "gpt*", Costs: costs("tokens", "input + output", "spend", "15*input + 8*cached")},
+		{Model: "image", Costs: costs("images", "1")},
+	}}
+	list := p.Compiled()
+	for _, tt := range []struct {
+		model string
+		usage core.Quantities
+		want  string // part of the error
+	}{
+		{"gpt", core.Quantities{"inputs": 900, "outputs": 0}, "name one or more of cached, input, output"},
+		{"gpt", core.Quantities{"inputs": 900, "cached": 1}, ""},
+		{"gpt", core.Quantities{}, ""},
+		{"image", core.Quantities{"inputs": 900}, ""},
+		{"other", core.Quantities{"inputs": 900}, ""},
+	} {
+		r := &core.PricedRequest{Method: "POST", Path: "/v1/chat", Model: tt.model, Usage: tt.usage, StrictUsage: true}
+		_, err := list.Quote(r)
+		_, _, chargeErr := list.FinalCosts(r)
+		for _, err := range []error{err, chargeErr} {
+			e, _ := errors.AsType[*core.Error](err)
+			if (e != nil) != (tt.want != "") || e != nil && (e.Code != core.CodeInvalidRequest || e.Field != "usage" || !strings.Contains(e.Detail, tt.want)) {
+				t.Errorf("%s %v: got error %v, want one that contains %q", tt.model, tt.usage, err, tt.want)
+			}
+		}
+		r.StrictUsage = false
+		if _, err := list.Quote(r); err != nil {
+			t.Errorf("%s %v without StrictUsage: got error %v", tt.model, tt.usage, err)
+		}
 	}
 }

@@ -57,6 +57,10 @@ type PricedRequest struct {
 	Path   string     // as the client sends it, with its escapes
 	Model  string     // "" if it is unknown
 	Usage  Quantities // nil if it is unknown
+
+	// StrictUsage refuses a usage that is not empty when the formulas of the rule use none of its quantities: a misspelt name would be free.
+	// Without StrictUsage such a usage costs 0 on the meters with a formula: an answer may lack a quantity that it has not used.
+	StrictUsage bool
 }
 
 // Check returns an error with the code INVALID_REQUEST if the model or the usage is out of bounds.
@@ -71,12 +75,12 @@ func (p *PricedRequest) Check() error {
 type Quote struct {
 	Rule     int         // the index of the rule; -1 without a rule
 	Requests int64       // the cost on the meter requests
-	Costs    []MeterCost // of the other meters, sorted; none is 0
+	Costs    []MeterCost // the costs on the other meters, sorted; none is 0
 	Later    []string    // the meters that are charged afterwards, sorted: with the price 0, or with a formula while the usage is unknown
 }
 
 // Quote returns the price of a request. A path that programs read in different ways costs what its dearest reading costs, on each meter. The error
-// has the code INVALID_REQUEST: a formula is above the largest cost, or the path is too long to be compared.
+// has the code INVALID_REQUEST: a formula exceeds the largest cost, StrictUsage refuses the usage, or the path is too long to be compared.
 func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
 	if !l.paths {
 		return l.quote(p, "")
@@ -97,8 +101,8 @@ func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
 	return q, err
 }
 
-// FinalCosts returns the final cost of a request whose usage is known, on each meter that its rule names, sorted, with the meter requests. ok is
-// false if no rule matches. The errors are those of Quote.
+// FinalCosts returns the final cost of a request whose usage is known, on each meter that its rule names and on requests, sorted. ok is false if
+// no rule matches. FinalCosts returns the same errors as Quote.
 func (l *PriceList) FinalCosts(p *PricedRequest) (costs []MeterCost, ok bool, err error) {
 	q, err := l.Quote(p)
 	if err != nil || q.Rule < 0 {
@@ -111,7 +115,7 @@ func (l *PriceList) FinalCosts(p *PricedRequest) (costs []MeterCost, ok bool, er
 		}
 		costs = append(costs, MeterCost{meter, n})
 	}
-	for _, m := range q.Costs { // of the other reading of a path that programs read in different ways
+	for _, m := range q.Costs { // with the costs of the other reading of a path that programs read in different ways
 		if !slices.Contains(l.rules[q.Rule].named, m.Meter) {
 			costs = append(costs, m)
 		}
@@ -153,7 +157,7 @@ func (l *PriceList) ByModel(q *Quote) bool {
 func (l *PriceList) quote(p *PricedRequest, path string) (Quote, error) {
 	for i := range l.rules {
 		if r := &l.rules[i]; r.matches(p, path) {
-			return r.quote(i, p.Usage)
+			return r.quote(i, p)
 		}
 	}
 	return Quote{Rule: -1, Requests: 1}, nil
@@ -193,10 +197,16 @@ func (r *compiledRule) matches(p *PricedRequest, normal string) bool {
 }
 
 // quote returns the price by the rule. It copies the lists of the rule only to add the results of formulas.
-func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
+func (r *compiledRule) quote(index int, p *PricedRequest) (Quote, error) {
 	q := Quote{index, r.requests, r.costs, r.later}
 	if len(r.formulas) == 0 {
 		return q, nil
+	}
+	u := p.Usage
+	if p.StrictUsage && len(u) > 0 {
+		if err := r.checkUsage(u); err != nil {
+			return q, err
+		}
 	}
 	q.Costs, q.Later = slices.Clone(q.Costs), slices.Clone(q.Later)
 	for _, f := range r.formulas {
@@ -216,4 +226,19 @@ func (r *compiledRule) quote(index int, u Quantities) (Quote, error) {
 	SortCosts(q.Costs)
 	slices.Sort(q.Later)
 	return q, nil
+}
+
+// checkUsage returns an error if the formulas of the rule use no quantity of a usage.
+func (r *compiledRule) checkUsage(u Quantities) error {
+	var names []string
+	for _, f := range r.formulas {
+		for _, t := range f.formula {
+			if _, ok := u[t.quantity]; ok {
+				return nil
+			}
+			names = append(names, t.quantity)
+		}
+	}
+	slices.Sort(names)
+	return BadRequest("usage", "The price of this request uses no quantity of this usage: name one or more of "+strings.Join(slices.Compact(names), ", "))
 }

@@ -110,7 +110,7 @@ type Buckets struct{ Deciding, Own Bucket }
 
 // Wait returns the longer of the waits for the two buckets and the owner of its rate, 0 and "" if each bucket has a token.
 func (b *Buckets) Wait(r *Consumption) (wait time.Duration, of Origin) {
-	plan, own := b.Deciding.Wait(r.Rate, r.AskedAt()), b.Own.Wait(r.Own.Rate, r.AskedAt())
+	plan, own := b.Deciding.Wait(r.Rate, r.RequestedAt()), b.Own.Wait(r.Own.Rate, r.RequestedAt())
 	switch {
 	case own > plan:
 		return own, OfKey
@@ -122,6 +122,6 @@ func (b *Buckets) Wait(r *Consumption) (wait time.Duration, of Origin) {
 
 // Take takes a token out of each bucket that has a rate.
 func (b *Buckets) Take(r *Consumption) {
-	b.Deciding.Take(r.Rate, r.AskedAt())
-	b.Own.Take(r.Own.Rate, r.AskedAt())
+	b.Deciding.Take(r.Rate, r.RequestedAt())
+	b.Own.Take(r.Own.Rate, r.RequestedAt())
 }

@@ -2,8 +2,8 @@ package core
 
 import "time"
 
-// Settlement is the end of a hold: its costs are replaced by the cost and the costs of the [Consumption], in the windows in which
-// the hold was counted.
+// Settlement ends a hold. The cost and the costs of its [Consumption] replace the held costs, in the windows in which the hold was
+// counted.
 type Settlement struct {
 	HoldID string      `json:"hold_id"`
 	Status HoldStatus  `json:"status"`          // HoldSettled, HoldReleased, or HoldExpired for a hold with ReleaseHeld
@@ -12,8 +12,8 @@ type Settlement struct {
 	Costs  []MeterCost `json:"costs,omitempty"` // held, of the other meters, sorted
 }
 
-// Settle replaces the held costs of a settlement by the costs of a charge, in the windows that are still open and contain the
-// time of the hold. The time of the charge is not before At.
+// Settle replaces the held costs of a settlement by the costs of a charge. It changes the open windows that contain the time of the hold.
+// The time of the charge is not before At.
 func (c *Counter) Settle(s *Settlement, ch *Charge) {
 	c.open(ch)
 	since := ch.Since
@@ -30,7 +30,7 @@ func (c *Counter) Settle(s *Settlement, ch *Charge) {
 	}
 }
 
-// settle adds to the usage in the windows that contain a time, in Unix seconds.
+// settle adds a difference to the usage in the windows that contain a time, in Unix seconds.
 func (t *PeriodUsage) settle(by, at int64, since *Since) {
 	for p := range t {
 		if at >= since[p] {
@@ -39,11 +39,10 @@ func (t *PeriodUsage) settle(by, at int64, since *Since) {
 	}
 }
 
-// addBounded adds to a usage, which stays between 0 and MaxLimit.
+// addBounded adds a difference to a usage. The sum is bounded by 0 and MaxLimit.
 func addBounded(used, by int64) int64 { return min(max(0, min(used, MaxLimit)+by), MaxLimit) }
 
-// Changes returns by how much the final costs of the meters other than requests exceed the held costs: negative for less. Both are
-// sorted, and so is the result.
+// Changes returns final cost minus held cost for each meter other than requests. Both lists of costs are sorted, and so is the result.
 func (s *Settlement) Changes(final []MeterCost) (list []MeterCost) {
 	for _, m := range final {
 		list = append(list, MeterCost{m.Meter, m.Cost - costIn(s.Costs, m.Meter)})
@@ -57,7 +56,7 @@ func (s *Settlement) Changes(final []MeterCost) (list []MeterCost) {
 	return list
 }
 
-// costIn returns the cost on a meter, 0 if the list does not name it.
+// costIn returns the cost on a meter, 0 if the list does not name the meter.
 func costIn(list []MeterCost, meter string) int64 {
 	for _, m := range list {
 		if m.Meter == meter {
@@ -67,22 +66,22 @@ func costIn(list []MeterCost, meter string) int64 {
 	return 0
 }
 
-// Expiry returns the settlement that gives back what the hold has counted, at the time of a request after its end. The request has the account, the
-// anchors of the user of the hold, and the retention.
+// Expiry returns the settlement that gives back the held costs of an expired hold. Its time is that of after, a request later than the end of
+// the hold. after has the account, the anchors of the user of the hold, and the retention.
 func (h *Hold) Expiry(after *Consumption) *Consumption {
 	c := h.settlement(after.Account, HoldExpired, after.Entry.At, after.Retention)
 	c.Anchors = after.Anchors
 	return c
 }
 
-// settlement returns the consumption that ends the hold with the cost 0.
+// settlement returns the consumption that ends the hold with final costs of 0.
 func (h *Hold) settlement(account string, status HoldStatus, at time.Time, retention time.Duration) *Consumption {
 	return &Consumption{Account: account, KeyID: h.KeyID, KeySeq: h.KeySeq, UserID: h.UserID, Shared: h.Shared, Retention: retention,
 		Entry:      Entry{At: at, KeyID: h.KeyID, UserID: h.UserID},
 		Settlement: &Settlement{HoldID: h.ID, Status: status, HeldAt: h.At, Cost: h.Cost, Costs: h.Costs}}
 }
 
-// Settle returns the consumption that settles the hold with final costs, or releases it.
+// Settle returns the consumption that ends the hold with a status and final costs. A release has the final costs 0.
 func (h *Hold) Settle(account string, status HoldStatus, cost int64, costs []MeterCost, at time.Time, retention time.Duration) *Consumption {
 	c := h.settlement(account, status, at, retention)
 	c.Cost, c.Costs = cost, costs
@@ -90,7 +89,7 @@ func (h *Hold) Settle(account string, status HoldStatus, cost int64, costs []Met
 	return c
 }
 
-// Close returns the hold after a settlement at a time.
+// Close returns the hold as it is after a settlement.
 func (h Hold) Close(c *Consumption) *Hold {
 	h.Status, h.ClosedAt = c.Settlement.Status, c.Entry.At
 	if h.Status == HoldSettled {
@@ -102,7 +101,7 @@ func (h Hold) Close(c *Consumption) *Hold {
 	return &h
 }
 
-// Overrun returns by how much the final costs of a settled hold exceed the held ones, meter by meter, sorted.
+// Overrun returns final cost minus held cost for each meter on which a settled hold has cost more than was held, sorted by meter.
 func (h *Hold) Overrun() (list []MeterCost) {
 	if h.Status != HoldSettled {
 		return nil

@@ -124,9 +124,9 @@ type Store interface {
 	// A store may cap a usage at [MaxLimit].
 	//
 	// Holds: an allowed request with a Hold opens that hold in the same step, at the time of [Consumption.NotBefore]. The concurrencies
-	// of its terms bound the open holds of the deciding counter and of the key. ErrTooManyHolds means that MaxOpenHolds holds
-	// of the deciding counter, or MaxAccountHolds of the account, are open already: nothing is counted then. Before a decision, Consume ends
-	// the holds of its counters that have expired at the time of the request.
+	// of the terms bound the open holds of the deciding counter and of the key. ErrTooManyHolds means that MaxOpenHolds holds
+	// of the deciding counter, or MaxAccountHolds holds of the account, are open already: nothing is counted then. Before a decision,
+	// Consume ends the holds of both counters that have expired at the time of the request.
 	//
 	// A missing or deleted key or user is ErrKeyNotFound or ErrUserNotFound, and nothing is
 	// counted: Consume does not restore a deleted counter.
@@ -142,19 +142,23 @@ type Store interface {
 	//
 	// Once the step has begun it is finished, even if ctx is canceled.
 	Consume(ctx context.Context, c *Consumption) (ConsumeResult, error)
-	// Settle ends an open hold by a [Settlement], and returns the hold afterwards. repeated says that the hold was ended before. In one atomic and durable step it changes the counters
-	// that have counted the hold, as [Counter.Settle] does, and appends an entry to the history of the key and of the user. The days of the
-	// hold change, too: see Days. A hold that was settled or released before is returned as it is, and nothing changes. It is
-	// remembered for RequestIDRetention after that. The error is ErrHoldExpired for a hold that has expired at the time of the settlement, ErrHoldNotFound
-	// for an unknown hold, and ErrKeyNotFound or ErrUserNotFound for one of a deleted key or user. When a key moves to another user, its open holds end as if they had expired with KeepHeld. Once the step has begun it is finished, even if ctx is canceled.
+	// Settle ends an open hold by a [Settlement], and returns the hold afterwards. In one atomic and durable step it changes the
+	// counters that have counted the hold, as [Counter.Settle] does, and appends an entry to the history of the key and of the user.
+	// The days of the hold change, too: see Days. repeated says that the hold was settled or released before: Settle then returns
+	// that hold and changes nothing. A store remembers an ended hold for RequestIDRetention.
+	//
+	// The error is ErrHoldExpired for a hold that has expired at the time of the settlement, ErrHoldNotFound for an unknown hold,
+	// and ErrKeyNotFound or ErrUserNotFound for a hold of a deleted key or user. When a key moves to another user, its open holds
+	// end as if they had expired with KeepHeld. Once the step has begun it is finished, even if ctx is canceled.
 	Settle(ctx context.Context, c *Consumption) (h *Hold, repeated bool, err error)
-	// Hold returns a hold that is open, or was until RequestIDRetention ago, or ErrHoldNotFound. A hold whose key or user was deleted may be
-	// missing.
+	// Hold returns a hold that is open, or that ended at most RequestIDRetention ago. The error is ErrHoldNotFound for any other id. A hold
+	// of a deleted key or user may be missing.
 	Hold(ctx context.Context, account, id string) (*Hold, error)
-	// ExtendHold moves the end of an open hold to a later time. Reopening the store may undo it. The errors are those of Settle.
+	// ExtendHold moves the end of an open hold to until, a later time. Reopening the store may undo the change. The error is
+	// ErrHoldNotFound for an unknown hold, and ErrHoldExpired for a hold that is not open at the time at: settled, released or expired.
 	ExtendHold(ctx context.Context, account, id string, at, until time.Time) error
-	// ExpireHolds ends the holds of the account that have expired at a time: it gives back what those with ReleaseHeld have counted. Their entries are
-	// in the history for the retention.
+	// ExpireHolds ends the holds of the account that have expired at a time. The held costs of a hold with ReleaseHeld are given back,
+	// with an entry in the history for the retention. The held costs of any other hold stay counted.
 	ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error
 
 	// Counters returns the counters with the ids, in the order of ids. Each includes every

@@ -2,8 +2,8 @@ package e2e
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,8 +19,10 @@ func startAI(t *testing.T, heading string) *site {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
+		var body struct{ Model string }
+		_ = json.NewDecoder(r.Body).Decode(&body)
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"model":"gpt-4o-mini","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":20}}`)
+		_, _ = fmt.Fprintf(w, `{"model":%q,"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":20}}`, body.Model)
 	}))
 	t.Cleanup(up.Close)
 	return startDocumented(t, strings.ReplaceAll(section(t, "docs/recipes.md", heading)["caddyfile"], "127.0.0.1:9000", up.Listener.Addr().String()))
@@ -47,7 +49,7 @@ func (s *site) postDocumented(t *testing.T, path, body string) *http.Response {
 // this fails, whoever has copied the recipe gives tokens away, or charges too many.
 func TestDocumentedAI(t *testing.T) {
 	t.Parallel()
-	const heading = "## What a request has cost in the end"
+	const heading = "## Charge AI requests by their usage"
 	s := startAI(t, heading)
 	s.apply(t, section(t, "docs/recipes.md", heading)["yaml"])
 	s.apply(t, fmt.Sprintf("account: default\nusers: [{name: u, plan: AI, keys: [{name: k, key_sha256: %x}]}]\n", sha256.Sum256([]byte(documentedSecret))))
@@ -59,6 +61,14 @@ func TestDocumentedAI(t *testing.T) {
 	if got := resp.Header.Get("RateLimit"); !strings.Contains(got, want) {
 		t.Errorf("RateLimit: got %s, want %s", got, want)
 	}
+	_ = s.postDocumented(t, "/v1/chat/completions", `{"model":"a model without a price of its own","max_tokens":100}`).Body.Close()
+	time.Sleep(100 * time.Millisecond)
+	resp = s.postDocumented(t, "/v1/chat/completions", `{"model":"gpt-4o-mini","max_tokens":100}`)
+	_ = resp.Body.Close()
+	want = fmt.Sprintf(`"spend-month";r=%d;`, 5_000_000_000-2*(10*15+20*60)-(10*1500+20*6000))
+	if got := resp.Header.Get("RateLimit"); !strings.Contains(got, want) {
+		t.Errorf("RateLimit after a model without a price of its own: got %s, want %s", got, want)
+	}
 	s.apply(t, "account: default\nplans: [{name: AI, limits: [{meter: tokens, max: 1, period: month}]}]\n")
 	wantAnswer(t, s.postDocumented(t, "/v1/chat/completions", `{"model":"gpt-4o-mini"}`), 429, `"insufficient_quota"`)
 }
@@ -66,7 +76,7 @@ func TestDocumentedAI(t *testing.T) {
 // With the Caddyfile of docs/recipes.md, answers with 500 cost nothing.
 func TestDocumentedSuccess(t *testing.T) {
 	t.Parallel()
-	s := startAI(t, "## Pay for what has worked")
+	s := startAI(t, "## Charge only successful requests")
 	for range 3 {
 		wantAnswer(t, s.postDocumented(t, "/broken", "{}"), 500, "")
 	}

@@ -105,6 +105,7 @@ func (r *reader) programs(admin string) {
 	}
 	for name, script := range map[string]string{
 		"find": `exec ` + r.program("find") + ` "$@"`, "rm": `exec ` + r.program("rm") + ` "$@"`, "date": `exec ` + r.program("date") + ` "$@"`,
+		"jq":        `exec ` + r.program("jq") + ` "$@"`,
 		"curl":      `exec ` + r.program("curl") + ` -w '%{stderr}HTTP status %{http_code}\n' "$@"`,
 		"redis-cli": `exec ` + r.program("redis-cli") + ` -e -p ` + port + ` "$@"`,
 		"limitkeeper": `case "$*" in
@@ -157,6 +158,9 @@ func (r *reader) afterTour() {
 var (
 	sampleID   = regexp.MustCompile(`\b(plan_|key_|lk_user_)\w{20,}`)
 	definition = regexp.MustCompile(`(?m)^(?:[A-Z_]+=.*|\w+\(\) \{.*\})$`)
+	// A variable with the output of a command, on a line or several.
+	answerVariable = regexp.MustCompile(`(?m)^([A-Z_]+)=\$\(`)
+
 	httpStatus = regexp.MustCompile(`(?m)^HTTP status (\d+)$`)
 	sampleHead = regexp.MustCompile(`(?m)^HTTP/\S+ (\d+)`)
 	sampleName = regexp.MustCompile(`(?m)^[a-z-]+: |"\w+":`)
@@ -171,7 +175,7 @@ func (r *reader) run(code, sample string) string {
 		}
 		return id
 	})
-	cmd := r.shell(code)
+	cmd := r.shell(code + r.saveAnswers(code))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -180,6 +184,9 @@ func (r *reader) run(code, sample string) string {
 		return output
 	}
 	for _, d := range definition.FindAllString(code, -1) {
+		if name, _, of := strings.Cut(d, "=$("); of {
+			d = name + "='" + readDocument(r.t, filepath.Join(r.dir, name)) + "'"
+		}
 		r.definitions += d + "\n"
 	}
 	for _, m := range sampleID.FindAllStringSubmatch(stdout.String(), -1) {
@@ -204,6 +211,15 @@ func (r *reader) run(code, sample string) string {
 		}
 	}
 	return ""
+}
+
+// saveAnswers returns commands that write each variable with the output of a command to a file of its name. Later blocks use the value: the
+// command must not run again.
+func (r *reader) saveAnswers(code string) (commands string) {
+	for _, m := range answerVariable.FindAllStringSubmatch(code, -1) {
+		commands += "\nprintf %s \"$" + m[1] + "\" >" + m[1]
+	}
+	return commands
 }
 
 // shell returns a command that runs lines after all earlier definitions. The command stops at the first line that fails.

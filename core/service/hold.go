@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// newHold returns the hold that the request opens for so long, under prices that were set at a time.
+// newHold returns the hold that the request opens, which lasts for a duration. pricedAt is the UpdatedAt of the prices in force.
 func (r *Request) newHold(c *core.Consumption, pricedAt time.Time, lasts time.Duration) *core.NewHold {
 	h := &core.NewHold{ID: core.NewHoldID(c.UserID), ExpiresAt: c.Entry.At.Truncate(time.Millisecond).Add(lasts), OnExpiry: r.OnExpiry, PricedAt: pricedAt}
 	if path := secrets.Sanitize(r.mask(r.pricedPath()), maxEndpointLength); path != c.Entry.Endpoint {
@@ -19,17 +19,19 @@ func (r *Request) newHold(c *core.Consumption, pricedAt time.Time, lasts time.Du
 	return h
 }
 
-// Final is what a request has cost in the end. Usage is priced as the hold was; Costs override the prices, meter by meter. A meter that
-// neither names stays as it was held.
+// Final has the final cost of a request. The prices of the hold set the cost of Usage. Requests and Costs override that cost, meter by meter. A
+// meter that the price, Requests and Costs do not name keeps its held cost.
 type Final struct {
-	Requests *int64           // the cost on the meter requests; nil if it is not named
-	Costs    []core.MeterCost // of the other meters, sorted by name
+	Requests *int64           // the cost on the meter requests; nil keeps the held or priced cost
+	Costs    []core.MeterCost // the costs on the other meters, sorted by name
 	Model    string           // "" if it is unknown
 	Usage    core.Quantities  // nil if it is unknown
 	IP       string           // of the caller, for the history
 
-	AtLeastHeld         bool // a meter costs at least what was held
-	IgnoreUnknownMeters bool // a meter that no limit and no price of the account names costs nothing; otherwise it is an error
+	AtLeastHeld bool // a meter costs no less than was held
+	// IgnoreUnknownMeters says that a meter which no limit and no price of the account names costs nothing, as does a usage whose quantities the
+	// price does not use. Otherwise both are errors.
+	IgnoreUnknownMeters bool
 }
 
 // Check returns a validation error if a member is out of its bounds.
@@ -47,7 +49,7 @@ func (f *Final) Check() error {
 	case err != nil:
 		return asInvalid(err)
 	case f.Requests == nil && len(f.Costs) == 0 && f.Usage == nil:
-		return core.Invalid("costs", "Costs or usage is required: what the request has cost, such as {\"costs\": {\"tokens\": 812}}; to give everything back, DELETE the hold")
+		return core.Invalid("costs", "Costs or usage is required: the final cost of the request, such as {\"costs\": {\"tokens\": 812}}; to give everything back, DELETE the hold")
 	case f.Usage == nil && f.Model != "":
 		return core.Invalid("usage", "Usage is required with a model")
 	}
@@ -95,7 +97,7 @@ func (s *Service) Settle(ctx context.Context, account, id string, f *Final) (*Se
 	return s.endHold(ctx, account, h, h.Settle(account, core.HoldSettled, cost, costs, s.now(), s.retention()), f.IP)
 }
 
-// Keep settles a hold with the costs that it holds.
+// Keep settles a hold with its held costs.
 func (s *Service) Keep(ctx context.Context, account, id string) (*Settled, error) {
 	h, err := s.Hold(ctx, account, id)
 	if err != nil {
@@ -104,7 +106,7 @@ func (s *Service) Keep(ctx context.Context, account, id string) (*Settled, error
 	return s.endHold(ctx, account, h, h.Settle(account, core.HoldSettled, h.Cost, h.Costs, s.now(), s.retention()), "")
 }
 
-// Release gives back everything that a hold has counted.
+// Release ends a hold and gives all held costs back.
 func (s *Service) Release(ctx context.Context, account, id, ip string) (*Settled, error) {
 	h, err := s.Hold(ctx, account, id)
 	if err != nil {
@@ -113,13 +115,13 @@ func (s *Service) Release(ctx context.Context, account, id, ip string) (*Settled
 	return s.endHold(ctx, account, h, h.Settle(account, core.HoldReleased, 0, nil, s.now(), s.retention()), ip)
 }
 
-// ExtendHold moves the end of an open hold to so long from now.
-func (s *Service) ExtendHold(ctx context.Context, account, id string, by time.Duration) error {
+// ExtendHold moves the end of an open hold. The hold then lasts for a duration from now.
+func (s *Service) ExtendHold(ctx context.Context, account, id string, lasts time.Duration) error {
 	now := s.clock()
-	return s.store.ExtendHold(ctx, account, id, now, now.UTC().Truncate(time.Millisecond).Add(by))
+	return s.store.ExtendHold(ctx, account, id, now, now.UTC().Truncate(time.Millisecond).Add(lasts))
 }
 
-// ExpireHolds ends the holds of all accounts that have expired.
+// ExpireHolds ends the expired holds of all accounts.
 func (s *Service) ExpireHolds(ctx context.Context) error {
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
 	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
@@ -127,7 +129,7 @@ func (s *Service) ExpireHolds(ctx context.Context) error {
 	})
 }
 
-// final returns the final costs of a hold: the held costs, replaced by the price of the usage, and then by the costs of f, meter by meter.
+// final returns the final costs of a hold. The price of the usage replaces the held costs, meter by meter. The costs of f then replace both.
 func (s *Service) final(ctx context.Context, account string, h *core.Hold, f *Final) (requests int64, costs []core.MeterCost, err error) {
 	var priced []core.MeterCost
 	if f.Usage != nil {
@@ -177,13 +179,13 @@ func (s *Service) final(ctx context.Context, account string, h *core.Hold, f *Fi
 	return requests, costs, nil
 }
 
-// priceOf returns the price of a usage, under the prices of the hold, on each meter that its rule names.
+// priceOf returns the price of the usage of f by the prices of the hold: a cost for each meter that the matching rule names.
 func (s *Service) priceOf(ctx context.Context, account string, h *core.Hold, f *Final) ([]core.MeterCost, error) {
 	list, err := s.prices.get(ctx, account)
 	if err == nil && !list.UpdatedAt.Equal(h.PricedAt) {
 		var p *core.Prices
 		if p, err = s.store.Prices(ctx, account); err == nil {
-			list = p.Since(h.PricedAt)
+			list = p.VersionOf(h.PricedAt)
 		}
 	}
 	if err != nil {
@@ -192,9 +194,9 @@ func (s *Service) priceOf(ctx context.Context, account string, h *core.Hold, f *
 	if list == nil {
 		return nil, errPricesGone
 	}
-	costs, ok, err := list.FinalCosts(&core.PricedRequest{Method: h.Method, Path: h.Path, Model: f.Model, Usage: f.Usage})
+	costs, ok, err := list.FinalCosts(&core.PricedRequest{Method: h.Method, Path: h.Path, Model: f.Model, Usage: f.Usage, StrictUsage: !f.IgnoreUnknownMeters})
 	if err == nil && !ok {
-		err = errNoPrice
+		err = noPrice(h, f.Model)
 	}
 	return costs, asInvalid(err)
 }
@@ -202,13 +204,19 @@ func (s *Service) priceOf(ctx context.Context, account string, h *core.Hold, f *
 // errPricesGone means that the prices have changed too often since the hold was opened.
 var errPricesGone = core.Invalid("usage", "The prices under which the hold was opened are no longer kept after many changes: settle with costs")
 
-// errNoPrice means that no price names the endpoint and the model of a usage.
-var errNoPrice = core.Invalid("usage", "No price of the account matches the endpoint of the hold and this model: add a rule, or settle with costs")
+// noPrice returns the error of a usage when no price of the account matches the endpoint of the hold and the model.
+func noPrice(h *core.Hold, model string) error {
+	endpoint := h.Method + " " + h.Path
+	if model == "" {
+		return core.Invalid("usage", "No price of the account matches "+endpoint+" without a model: add the member model if the price has one, add a rule to the prices, or settle with costs")
+	}
+	return core.Invalid("usage", "No price of the account matches "+endpoint+" and the model "+model+": correct the model, add a rule to the prices, or settle with costs")
+}
 
 // endHold ends a hold in the store.
 func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *core.Consumption, ip string) (*Settled, error) {
 	if h.Status == core.HoldExpired {
-		return nil, core.ErrHoldExpired
+		return nil, h.ExpiredError()
 	}
 	u, err := s.users.get(ctx, userRef{account, h.UserID})
 	if err != nil {
@@ -216,11 +224,12 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	}
 	c.Anchors, c.Entry.IP = u.Anchors, secrets.Sanitize(ip, core.MaxEntryAddress)
 	after, repeated, err := s.store.Settle(context.WithoutCancel(ctx), c)
-	if err != nil {
+	switch requested := c.Settlement.Status; {
+	case errors.Is(err, core.ErrHoldExpired):
+		return nil, h.ExpiredError()
+	case err != nil:
 		return nil, asHold(err)
-	}
-	switch asked := c.Settlement.Status; {
-	case asked == after.Status:
+	case requested == after.Status:
 	case after.Status == core.HoldSettled:
 		return nil, errHoldSettled
 	default:
@@ -234,7 +243,7 @@ var (
 	errHoldReleased = &core.Error{Code: core.CodeHoldReleased, Message: "The hold was released before: it cannot be settled"}
 )
 
-// asHold returns the error of a hold whose key or user was deleted as that of a missing hold.
+// asHold returns ErrHoldNotFound for the error of a deleted key or user, and any other error unchanged.
 func asHold(err error) error {
 	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
 		return core.ErrHoldNotFound
@@ -242,7 +251,8 @@ func asHold(err error) error {
 	return err
 }
 
-// HoldUsage returns the usage now of the counter that has decided a hold, as a decision shows it: without a plan if the key or the user has none.
+// HoldUsage returns the present usage of the deciding counter of a hold, in the form of a decision. The decision has no plan if the key, the
+// user or the plan was deleted.
 func (s *Service) HoldUsage(ctx context.Context, account string, h *core.Hold) (d Decision, err error) {
 	var u *KeyUsage
 	if h.KeyID != "" {
@@ -251,7 +261,7 @@ func (s *Service) HoldUsage(ctx context.Context, account string, h *core.Hold) (
 		u, err = s.sharedUsage(ctx, account, h.UserID)
 	}
 	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) || errors.Is(err, core.ErrPlanNotFound) {
-		return Decision{}, nil // deleted since
+		return Decision{}, nil // deleted after the hold was opened
 	}
 	if err != nil {
 		return Decision{}, err

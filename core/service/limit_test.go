@@ -69,7 +69,7 @@ func TestDecidingLimit(t *testing.T) {
 
 // consume decides and counts a request on one counter.
 func consume(c *core.Counter, r *core.Consumption) core.ConsumeResult {
-	v := c.Decide(r, c, new(core.Buckets), core.InFlight{})
+	v := c.Decide(r, c, new(core.Buckets), core.OpenHolds{})
 	if v.Allowed && r.Counts() {
 		c.Add(r.Charge())
 	}

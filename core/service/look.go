@@ -7,8 +7,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Recognizes reports whether a request has the key of a user, in force, or the external id of one: a decision on it would read the
-// quota, or make its user.
+// Recognizes reports whether a decision on the request would read the quota of a user, or would create the user: the request has a key in
+// force, or the external id of a user, or the plan of a new user.
 func (s *Service) Recognizes(ctx context.Context, account string, r *Request) (bool, error) {
 	d := s.pendingDecisions.Get().(*pendingDecision)
 	defer s.pendingDecisions.Put(d)
@@ -24,7 +24,8 @@ func (s *Service) Recognizes(ctx context.Context, account string, r *Request) (b
 	return err == nil && d.Outcome == "", err
 }
 
-// Look returns the limits of a request with their usage, nil if its quota would not be read. It counts nothing, and is no decision.
+// Look returns the limits of a request with their usage. The list is nil if a decision would not read the quota. Look counts nothing, and no
+// metric shows it as a decision.
 func (s *Service) Look(ctx context.Context, account string, r Request) ([]core.LimitUsage, error) {
 	d := s.pendingDecisions.Get().(*pendingDecision)
 	defer s.pendingDecisions.Put(d)

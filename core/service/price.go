@@ -47,6 +47,7 @@ func (b *Transaction) SetPrices(rules []core.PriceRule) (*core.Prices, error) {
 // Quote returns the price of a request of the account, as [Service.Validate] would find it. It counts nothing. An invalid member
 // is a validation error.
 func (s *Service) Quote(ctx context.Context, account string, p core.PricedRequest) (q core.Quote, err error) {
+	p.StrictUsage = true
 	if err = cmp.Or(checkTarget(p.Path, p.Method), p.Check()); err == nil {
 		var list *core.PriceList
 		if list, err = s.prices.get(ctx, account); err == nil {
@@ -79,7 +80,7 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	}
 	quote := core.Quote{Requests: 1}
 	if !list.Empty() && !r.looks() {
-		if quote, err = list.Quote(&core.PricedRequest{Method: r.Method, Path: r.pricedPath(), Model: r.Model, Usage: r.Usage}); err != nil {
+		if quote, err = list.Quote(&core.PricedRequest{Method: r.Method, Path: r.pricedPath(), Model: r.Model, Usage: r.Usage, StrictUsage: true}); err != nil {
 			return "", err
 		}
 	}

@@ -39,7 +39,7 @@ func TestCounterConsume(t *testing.T) {
 				c.Add(request(core.Day, core.Unlimited, tt.used, now).Charge())
 			}
 			before, r := c.Clone(), request(core.Day, tt.limit, tt.cost, now.Add(time.Second))
-			decided := c.Decide(r, &c, new(core.Buckets), core.InFlight{})
+			decided := c.Decide(r, &c, new(core.Buckets), core.OpenHolds{})
 			if !sameCounter(c, before) {
 				t.Errorf("Decide changed the counter from %+v to %+v", before, c)
 			}

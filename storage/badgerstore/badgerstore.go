@@ -161,7 +161,7 @@ type Store struct {
 
 	accounts     accountNumbers
 	counters     *counterCache
-	holds        *holds
+	holds        *openHoldCounts
 	cacheSize    atomic.Int64 // of counters, see SetCounterCache; 0 before the first call
 	events       *eventlog.Log
 	checkpointer *checkpointer

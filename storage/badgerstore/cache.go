@@ -342,8 +342,8 @@ func (c *counter) changedLocked() {
 	c.changes++
 }
 
-// occupy makes counters busy until vacate, while their keys or users are deleted.
-func (all *counterCache) occupy(refs []ref, written int64) {
+// markBusy makes counters busy until clearBusy, while their keys or users are deleted.
+func (all *counterCache) markBusy(refs []ref, written int64) {
 	for _, of := range refs {
 		sh := all.shard(of)
 		c := sh.lockIdle(of)
@@ -355,15 +355,15 @@ func (all *counterCache) occupy(refs []ref, written int64) {
 	}
 }
 
-// vacate ends occupy. It removes the counters if their keys or users were deleted.
-func (all *counterCache) vacate(refs []ref, deleted bool) {
+// clearBusy makes the counters of markBusy idle. It removes the counters if their keys or users were deleted.
+func (all *counterCache) clearBusy(refs []ref, deleted bool) {
 	for _, of := range refs {
 		sh := all.shard(of)
 		sh.mu.Lock()
 		c := sh.peekLocked(of)
 		close(c.busy)
 		c.busy = nil
-		if deleted || !c.dirty { // occupy adds counters without their state
+		if deleted || !c.dirty { // markBusy adds counters without their state
 			sh.removeLocked(c)
 		}
 		if deleted {

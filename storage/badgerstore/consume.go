@@ -179,7 +179,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 		d.at = c.Entry.At
 		return d
 	}
-	open, tooMany := s.holdsInLocked(c, key.ref, deciding.ref)
+	open, tooMany := s.openHoldsLocked(c, key.ref, deciding.ref)
 	var b core.Buckets
 	if c.Rate != nil {
 		b.Deciding = decidingShard.bucketLocked(deciding.ref)
@@ -202,8 +202,8 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 			s.rememberLocked(keyShard, requestKey{of, c.RequestID}, position)
 		}
 		if c.Adjustment == nil && d.appended {
-			decidingShard.takeLocked(deciding.ref, c.Rate, c.AskedAt())
-			keyShard.takeLocked(ownBucket(key.ref), c.Own.Rate, c.AskedAt())
+			decidingShard.takeLocked(deciding.ref, c.Rate, c.RequestedAt())
+			keyShard.takeLocked(ownBucket(key.ref), c.Own.Rate, c.RequestedAt())
 		}
 	}
 	return d

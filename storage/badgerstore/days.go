@@ -15,7 +15,8 @@ type dayNumber struct {
 	used   int64
 }
 
-// dayChange marks a number that is added to that of the archive, and may be negative. Any other number replaces it.
+// dayChange marks a difference, which may be negative: the archive adds the difference to its number. A number without the mark replaces the number
+// in the archive.
 const dayChange = 0x80
 
 // same reports whether other is the same number of the same day.
@@ -63,7 +64,8 @@ func (t *counterState) addDay(number uint8, cost int64, at time.Time) {
 	t.days[i].used = core.AddSaturating(t.days[i].used, cost)
 }
 
-// settleDay adds the difference of a settlement to the day of its hold. core.Counter.Settle has changed the number of the counter's own day.
+// settleDay adds the difference of a settlement to the day of its hold. core.Counter.Settle has already changed core.Counter.Today, the number of
+// the present day.
 func (t *counterState) settleDay(kind uint32, e *event) {
 	by, date := e.Cost-e.Settlement.Cost, core.DateOf(e.Settlement.HeldAt)
 	if kind == kindUser {
@@ -79,7 +81,7 @@ func (t *counterState) settleDay(kind uint32, e *event) {
 	}
 }
 
-// changeDay adds to a number of a day, which may be in the archive already.
+// changeDay adds a difference to a number of a day. The archive may have the day already.
 func (t *counterState) changeDay(number uint8, by int64, date core.Date) {
 	if i := slices.IndexFunc(t.days, dayNumber{date: date, number: number}.same); i >= 0 {
 		t.days[i].used = max(0, t.days[i].used+by)

@@ -110,7 +110,7 @@ func (x *encodedEvent) append(b []byte, position int64) []byte {
 	return x.ofUser.append(x.ofKey.append(append(b, x.bytes...), position), position)
 }
 
-// holdID returns the id of the hold that the event opens or ends, "" for any other event.
+// holdID returns the id of the hold that the event opens or ends, "" for an event without a hold.
 func (e *event) holdID() string {
 	if e.Settlement != nil {
 		return e.Settlement.HoldID
@@ -178,7 +178,7 @@ func (e *event) encode(b []byte) encodedEvent {
 	return encodedEvent{e, b}
 }
 
-// encodeHold appends what precedes an event that opens or ends a hold.
+// encodeHold appends the bytes in front of an event that opens or ends a hold. It appends nothing for any other event.
 func (e *event) encodeHold(b []byte) []byte {
 	switch st := e.Settlement; {
 	case st != nil:
@@ -287,7 +287,7 @@ func (e *event) refs() (key, user ref) {
 const maxRetention = 100 * 365 * 24 * time.Hour
 
 // keep returns how long an event that is written now is kept. Until is the end of its retention. Before Hard the event is
-// kept in any case, because it has the answer to its request id.
+// kept in any case: a repeat of its request id, or a read or settlement of its hold, needs the event.
 func (e *event) keep(now int64, retention time.Duration) (k eventlog.Keep) {
 	if e.requestID != "" || e.Settlement != nil {
 		k.Hard = now + int64(idRetention/time.Second)

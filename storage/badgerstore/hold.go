@@ -13,32 +13,32 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
 
-// A hold is the event of its request; its settlement is another event. Open holds are in memory, listed by the counters that have counted
-// them. A checkpoint writes a record for each hold that is still open, from which the next start finds it, and for each hold the position of
-// its last event, as for a request id.
+// The event of a request with a hold opens the hold. The event of a settlement ends the hold. Open holds are in memory: each counter that has
+// counted a hold lists the hold. A checkpoint writes a record for each hold that is still open, from which the next start loads the hold. It
+// also writes the position of the last event of each hold, as for a request id.
 
-// openHold is an open hold. The locks of the shards of both counters guard it.
+// openHold is an open hold. The locks of the shards of both counters guard its members.
 type openHold struct {
 	id        string
 	keyID     string
-	key, user ref // the same without a key
+	key, user ref // key is user for a request without a key
 	shared    bool
 	at, until time.Time
 	onExpiry  core.OnExpiry
 	cost      int64
 	costs     []core.MeterCost
-	position  int64 // of its event
-	recorded  bool  // a checkpoint has written its record, or is about to; the lock of the shard of the user guards it
+	position  int64 // of the event that opened the hold
+	recorded  bool  // a checkpoint has written or is about to write the record; the lock of the shard of the user guards this member
 }
 
-// holds counts the open holds of each account.
-type holds struct {
+// openHoldCounts counts the open holds of each account.
+type openHoldCounts struct {
 	mu   sync.Mutex
 	open map[uint32]int // by the number of the account
 }
 
-// add adds to the open holds of an account, and returns their number.
-func (h *holds) add(account uint32, n int) int {
+// add adds n to the number of open holds of an account, and returns the sum.
+func (h *openHoldCounts) add(account uint32, n int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open[account] += n; h.open[account] == 0 {
@@ -48,8 +48,7 @@ func (h *holds) add(account uint32, n int) int {
 	return h.open[account]
 }
 
-// holdKey returns the request id under which the last event of a hold is found. No request has such an id, because the service refuses
-// control characters.
+// holdKey returns the request id that indexes the last event of a hold. No request has such an id: the service refuses control characters.
 func holdKey(user ref, id string) requestKey { return requestKey{user, "\x01" + id} }
 
 // openHoldPath returns the path of the record of an open hold.
@@ -57,7 +56,7 @@ func openHoldPath(user ref, id string) path {
 	return at(kindHold).number(int64(user.account)).number(user.number).text(id)
 }
 
-// dueLocked returns a hold of a counter that has expired at a time, nil without one.
+// dueLocked returns the hold of a counter that expires first, if the hold has expired at a time, else nil.
 func (s *shard) dueLocked(of ref, now time.Time) *openHold {
 	if len(s.open) == 0 {
 		return nil
@@ -68,7 +67,7 @@ func (s *shard) dueLocked(of ref, now time.Time) *openHold {
 	return nil
 }
 
-// openLocked returns an open hold of a counter, nil if there is none with the id.
+// openLocked returns the open hold of a counter with an id, nil if the counter has no such hold.
 func (s *shard) openLocked(of ref, id string) *openHold {
 	for _, h := range s.open[of] {
 		if h.id == id {
@@ -85,7 +84,7 @@ func (s *shard) list(of ref, h *openHold) {
 	s.open[of] = slices.Insert(list, i, h)
 }
 
-// compare orders holds by when they expire.
+// compare orders holds by the times at which they expire.
 func (h *openHold) compare(other *openHold) int {
 	return cmp.Or(h.until.Compare(other.until), strings.Compare(h.id, other.id))
 }
@@ -137,12 +136,13 @@ func (s *Store) closeHoldLocked(h *openHold) {
 	s.holds.add(h.user.account, -1)
 }
 
-// holdsInLocked returns the open holds of a request, and ErrTooManyHolds if the request takes one and there are too many.
-func (s *Store) holdsInLocked(c *core.Consumption, key, deciding ref) (open core.InFlight, err error) {
+// openHoldsLocked returns the numbers of open holds of the counters of a request that opens a hold. The error is ErrTooManyHolds if the deciding
+// counter or the account has too many open holds.
+func (s *Store) openHoldsLocked(c *core.Consumption, key, deciding ref) (open core.OpenHolds, err error) {
 	if c.Hold == nil {
 		return open, nil
 	}
-	open = core.InFlight{Deciding: len(s.counters.shard(deciding).open[deciding]), Own: len(s.counters.shard(key).open[key])}
+	open = core.OpenHolds{Deciding: len(s.counters.shard(deciding).open[deciding]), Own: len(s.counters.shard(key).open[key])}
 	if open.Deciding >= core.MaxOpenHolds || s.holds.add(key.account, 0) >= core.MaxAccountHolds {
 		err = core.ErrTooManyHolds
 	}
@@ -162,11 +162,11 @@ func (s *Store) Hold(_ context.Context, account, id string) (*core.Hold, error) 
 // findHold returns a hold and its user.
 func (s *Store) findHold(account, id string) (h *core.Hold, user ref, err error) {
 	number, err := s.accounts.number(s, account)
-	of, ok := core.HoldUser(id)
+	userID, ok := core.HoldUser(id)
 	if err == nil && (!ok || number == 0) {
 		err = core.ErrHoldNotFound
 	}
-	user = ref{of, number, kindUser}
+	user = ref{userID, number, kindUser}
 	if err == nil {
 		h, err = s.readHold(user, id)
 	}
@@ -204,7 +204,7 @@ func (s *Store) readHold(user ref, id string) (*core.Hold, error) {
 	case err != nil:
 		return nil, err
 	case opened.HoldID != id || opened.hold == nil:
-		return nil, core.ErrHoldNotFound // of a deleted user whose number is in use again
+		return nil, core.ErrHoldNotFound // the user was deleted, and its number is in use again
 	}
 	c := &core.Consumption{KeyID: opened.KeyID, KeySeq: opened.key, UserID: opened.UserID, Shared: opened.shared, Cost: opened.Cost, Costs: opened.Costs,
 		Entry: opened.Entry, Hold: opened.hold, Settlement: last.Settlement}
@@ -213,10 +213,10 @@ func (s *Store) readHold(user ref, id string) (*core.Hold, error) {
 		c.Entry, c.Cost, c.Costs = last.Entry, last.Cost, last.Costs
 		return h.Close(c), nil
 	}
-	of1 := openHoldOf(&opened, position)
-	s.counters.lock(of1.key, of1.user)
-	defer unlock(s.counters.shard(of1.key), s.counters.shard(of1.user))
-	if open := s.counters.shard(of1.key).openLocked(of1.key, id); open != nil {
+	key := openHoldOf(&opened, position).key
+	s.counters.lock(key, user)
+	defer unlock(s.counters.shard(key), s.counters.shard(user))
+	if open := s.counters.shard(key).openLocked(key, id); open != nil {
 		h.ExpiresAt = open.until
 	} else {
 		h.Status = core.HoldExpired
@@ -224,7 +224,7 @@ func (s *Store) readHold(user ref, id string) (*core.Hold, error) {
 	return h, nil
 }
 
-// ExtendHold implements [core.Store]. The new end is in memory only: the program that has opened the hold ends with the store.
+// ExtendHold implements [core.Store]. The new end is in memory only: a hold that is extended belongs to a gateway of the same process.
 func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time.Time) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -254,7 +254,7 @@ func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time
 	return nil
 }
 
-// ExpireHolds implements [core.Store]. It looks at open holds only, which are in memory.
+// ExpireHolds implements [core.Store]. It reads open holds only, which are in memory.
 func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -283,7 +283,7 @@ func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, r
 	return nil
 }
 
-// due returns the holds of an account that have expired at a time, listed by their keys.
+// due returns the holds in the shard of an account that have expired at a time. The shard of the user does not return the hold of a key again.
 func (s *shard) due(account uint32, at time.Time) (list []*openHold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

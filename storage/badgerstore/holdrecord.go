@@ -12,7 +12,7 @@ type batchedHold struct {
 	open *openHold // nil when the hold is no longer open
 }
 
-// takeHolds adds the records of holds that a checkpoint has to write. The caller holds the lock of the shard.
+// takeHolds adds the holds of a shard whose records the checkpoint has to write or to remove. The caller holds the lock of the shard.
 func (b *batch) takeHolds(sh *shard) {
 	for of, h := range sh.holdRecords {
 		b.holds = append(b.holds, batchedHold{of, h})
@@ -22,7 +22,7 @@ func (b *batch) takeHolds(sh *shard) {
 	}
 }
 
-// markHoldsWritten marks the records of the holds of a batch as written.
+// markHoldsWritten removes the holds of a batch from the holds whose records are to be written, unless they have changed since.
 func (b *batch) markHoldsWritten(all *counterCache) {
 	for _, h := range b.holds {
 		sh := all.shard(h.key)
@@ -34,7 +34,7 @@ func (b *batch) markHoldsWritten(all *counterCache) {
 	}
 }
 
-// writeHolds writes the records of the open holds of a batch, and removes the records of its ended holds.
+// writeHolds writes the records of the open holds of a batch, and removes the records of the ended holds.
 func (s *Store) writeHolds(list []batchedHold) error {
 	for chunk := range slices.Chunk(list, maxWrites/2) {
 		err := s.commitTxn(func(txn *badger.Txn) error {
@@ -56,7 +56,7 @@ func (s *Store) writeHolds(list []batchedHold) error {
 	return nil
 }
 
-// loadHolds finds the holds that were open at the mark. The replay then opens and closes those after it.
+// loadHolds opens the holds that were open at the last checkpoint. The replay then opens and closes the holds of later events.
 func (s *Store) loadHolds() error {
 	var positions []int64
 	err := s.inView(func(r view) error {
@@ -81,7 +81,7 @@ func (s *Store) loadHolds() error {
 	return err
 }
 
-// hold replays the event of a hold, or of its settlement.
+// hold replays an event that opens or ends a hold.
 func (r *replay) hold(e *event, position int64) {
 	if e.uncounted || e.HoldID == "" && e.Settlement == nil {
 		return

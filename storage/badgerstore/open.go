@@ -145,7 +145,7 @@ func (s *Store) index(open func(table.Options) (*table.DB, error)) (err error) {
 // forget forgets all that was read from an earlier database. limit is the number of counters in memory.
 func (s *Store) forget(limit int) {
 	s.accounts, s.checkpointer = accountNumbers{seed: maphash.MakeSeed()}, newCheckpointer()
-	s.counters, s.holds = newCounterCache(limit, func() int64 { return s.events.Written() }), &holds{open: map[uint32]int{}}
+	s.counters, s.holds = newCounterCache(limit, func() int64 { return s.events.Written() }), &openHoldCounts{open: map[uint32]int{}}
 }
 
 // abort closes a store that could not be opened, without a checkpoint.

@@ -100,13 +100,13 @@ func (s *Store) apply(w *writes) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	// A counter takes no requests while it is being deleted. Its events up to now do not count.
-	s.counters.occupy(w.dropped, s.events.Written())
+	s.counters.markBusy(w.dropped, s.events.Written())
 	if !w.fit() {
 		s.halfApplied.Lock()
 		defer s.halfApplied.Unlock()
 	}
 	err := s.write(w, s.events.End())
-	s.counters.vacate(w.dropped, err == nil)
+	s.counters.clearBusy(w.dropped, err == nil)
 	switch {
 	case err == nil:
 		s.endHolds(w)

@@ -26,7 +26,7 @@ func (s *Store) settle(c *core.Consumption) (h *core.Hold, repeated bool, err er
 		if err = s.loadBoth(c, key, user); err != nil {
 			break
 		}
-		d := s.end(c, key, user)
+		d := s.appendEnd(c, key, user)
 		switch {
 		case d.err != nil:
 			return nil, false, d.err
@@ -48,8 +48,8 @@ func (s *Store) settle(c *core.Consumption) (h *core.Hold, repeated bool, err er
 	return nil, false, err
 }
 
-// end appends the event of a settlement, if the hold is open, and changes the counters.
-func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
+// appendEnd appends the event of a settlement and changes the counters, if the hold is open. The result has the hold if it has expired instead.
+func (s *Store) appendEnd(c *core.Consumption, of, ofUser ref) (d decided) {
 	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
 	s.counters.lock(of, ofUser)
 	defer unlock(keyShard, userShard)
@@ -58,11 +58,11 @@ func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
 		d.absent = true
 		return d
 	}
-	counted := of
+	listedBy := of
 	if c.KeyID == "" {
-		counted = ofUser
+		listedBy = ofUser
 	}
-	h := s.counters.shard(counted).openLocked(counted, c.Settlement.HoldID)
+	h := s.counters.shard(listedBy).openLocked(listedBy, c.Settlement.HoldID)
 	if h == nil {
 		return d
 	}
@@ -80,7 +80,7 @@ func (s *Store) end(c *core.Consumption, of, ofUser ref) (d decided) {
 	return d
 }
 
-// expire ends a hold that a decision has found expired, on a request of the same user.
+// expire ends the expired hold of a decision. c is a request of the same user.
 func (s *Store) expire(c *core.Consumption, d *decided) error {
 	h := d.expired
 	if h.onExpiry == core.ReleaseHeld {
@@ -88,7 +88,7 @@ func (s *Store) expire(c *core.Consumption, d *decided) error {
 		end.Entry.At = d.at
 		_, _, err := s.settle(end)
 		if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
-			err = nil // its counters were deleted
+			err = nil // the counters of the hold were deleted
 		}
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *Store) expire(c *core.Consumption, d *decided) error {
 	return nil
 }
 
-// hold returns what a settlement needs to know of an open hold.
+// hold returns the members of the hold that a settlement needs.
 func (h *openHold) hold() *core.Hold {
 	return &core.Hold{ID: h.id, UserID: h.user.number, KeyID: h.keyID, KeySeq: h.seq(), Shared: h.shared, At: h.at, Cost: h.cost, Costs: h.costs}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// openHold adds the hold of an allowed request. Without one it does nothing.
-func (s *Store) openHold(c *core.Consumption) {
+// addHold adds the hold of an allowed request. It does nothing for a request without a hold.
+func (s *Store) addHold(c *core.Consumption) {
 	if c.Hold != nil {
 		s.holds[c.Account] = append(s.holds[c.Account], copyOfHold(c.OpenHold()))
 	}
 }
 
-// allOpen returns the open holds of an account.
-func (s *Store) allOpen(account string) (list []*core.Hold) {
+// openHoldsOf returns the open holds of an account.
+func (s *Store) openHoldsOf(account string) (list []*core.Hold) {
 	for _, h := range s.holds[account] {
 		if h.Status == core.HoldOpen {
 			list = append(list, h)
@@ -28,9 +28,9 @@ func (s *Store) allOpen(account string) (list []*core.Hold) {
 	return list
 }
 
-// openHolds returns how many open holds a counter has counted.
-func (s *Store) openHolds(of core.CounterID) (n int) {
-	for _, h := range s.allOpen(of.Account) {
+// countOpen returns the number of open holds that a counter has counted.
+func (s *Store) countOpen(of core.CounterID) (n int) {
+	for _, h := range s.openHoldsOf(of.Account) {
 		if counts(h, of) {
 			n++
 		}
@@ -54,13 +54,13 @@ func keyOf(c *core.Consumption) core.CounterID {
 	return core.CounterID{Account: c.Account, KeyID: c.KeyID}
 }
 
-// expire ends the open holds that match and have expired at a time, in the order of their ends.
+// expire ends the matching open holds of an account that have expired at a time, the earliest end first.
 func (s *Store) expire(account string, at time.Time, retention time.Duration, match func(*core.Hold) bool) {
-	open := s.allOpen(account)
-	slices.SortFunc(open, func(a, b *core.Hold) int {
+	list := s.openHoldsOf(account)
+	slices.SortFunc(list, func(a, b *core.Hold) int {
 		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), strings.Compare(a.ID, b.ID))
 	})
-	for _, h := range open {
+	for _, h := range list {
 		if !h.Expired(at) || !match(h) {
 			continue
 		}
@@ -73,8 +73,8 @@ func (s *Store) expire(account string, at time.Time, retention time.Duration, ma
 	}
 }
 
-// find returns the hold with an id, nil if there is none.
-func (s *Store) find(account, id string) *core.Hold {
+// findHold returns the hold with an id, nil if the account has no such hold.
+func (s *Store) findHold(account, id string) *core.Hold {
 	i := slices.IndexFunc(s.holds[account], func(h *core.Hold) bool { return h.ID == id })
 	if i < 0 {
 		return nil
@@ -91,7 +91,7 @@ func (s *Store) dropHolds(of core.CounterID) {
 
 // endMoved ends the open holds of keys that a transaction moves to other users. Their costs stay counted.
 func (s *Store) endMoved(account string, before, after *resources) {
-	for _, h := range s.allOpen(account) {
+	for _, h := range s.openHoldsOf(account) {
 		b, a := before.keys.rows[h.KeyID], after.keys.rows[h.KeyID]
 		if b != nil && a != nil && b.UserID != a.UserID {
 			h.Status = core.HoldExpired
@@ -105,27 +105,27 @@ func (s *Store) Settle(_ context.Context, c *core.Consumption) (h *core.Hold, re
 		if err := s.checkExists(c); err != nil {
 			return err
 		}
-		open := s.find(c.Account, c.Settlement.HoldID)
-		if open == nil {
+		found := s.findHold(c.Account, c.Settlement.HoldID)
+		if found == nil {
 			return core.ErrHoldNotFound
 		}
 		c = c.NotBefore(&s.usage(c.DecidingCounter()).counter, &s.usage(keyOf(c)).counter)
-		s.expire(c.Account, c.Entry.At, c.Retention, func(h *core.Hold) bool { return h == open })
-		switch open.Status {
+		s.expire(c.Account, c.Entry.At, c.Retention, func(h *core.Hold) bool { return h == found })
+		switch found.Status {
 		case core.HoldExpired:
 			return core.ErrHoldExpired
 		case core.HoldOpen:
-			s.settle(open, c)
+			s.settle(found, c)
 		default:
 			repeated = true
 		}
-		h = copyOfHold(open)
+		h = copyOfHold(found)
 		return nil
 	})
 	return h, repeated, err
 }
 
-// settle ends an open hold.
+// settle ends an open hold by a settlement. It changes the counters and the days, and appends the entry.
 func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 	deciding, of := s.usage(c.DecidingCounter()), s.usage(keyOf(c))
 	c = c.NotBefore(&deciding.counter, &of.counter)
@@ -139,7 +139,7 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 	by, date := c.Cost-c.Settlement.Cost, core.DateOf(c.Settlement.HeldAt)
 	user := s.usage(core.CounterID{Account: c.Account, UserID: c.UserID})
 	user.changeDay(date, record.DayAllowed, by)
-	for i, u := range counters { // of a counter, the number of its present day is that of its window
+	for i, u := range counters { // the number of the present day of a counter is core.Counter.Today
 		number := record.DayAllowed
 		if i == 0 && c.Shared {
 			number = record.DaySharedAllowed
@@ -153,7 +153,7 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 	*h = *copyOfHold(h.Close(c))
 }
 
-// changeDay adds to a number of a day.
+// changeDay adds a difference to a number of a day.
 func (u *usage) changeDay(date core.Date, number int, by int64) {
 	used := u.days.Number(date, number)
 	*used = max(0, *used+by)
@@ -162,7 +162,7 @@ func (u *usage) changeDay(date core.Date, number int, by int64) {
 // Hold implements [core.Store].
 func (s *Store) Hold(_ context.Context, account, id string) (h *core.Hold, err error) {
 	err = s.locked(func() error {
-		found := s.find(account, id)
+		found := s.findHold(account, id)
 		if found == nil {
 			return core.ErrHoldNotFound
 		}
@@ -175,7 +175,7 @@ func (s *Store) Hold(_ context.Context, account, id string) (h *core.Hold, err e
 // ExtendHold implements [core.Store].
 func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time.Time) error {
 	return s.locked(func() error {
-		h := s.find(account, id)
+		h := s.findHold(account, id)
 		switch {
 		case h == nil:
 			return core.ErrHoldNotFound
@@ -195,7 +195,7 @@ func (s *Store) ExpireHolds(_ context.Context, account string, at time.Time, ret
 	})
 }
 
-// copyOfHold returns a deep copy.
+// copyOfHold returns a deep copy of a hold, with its times in UTC.
 func copyOfHold(h *core.Hold) *core.Hold {
 	c := *h
 	c.Costs, c.SettledCosts = slices.Clone(h.Costs), slices.Clone(h.SettledCosts)

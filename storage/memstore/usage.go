@@ -41,10 +41,10 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 		deciding := s.usage(c.DecidingCounter())
 		c = c.NotBefore(&deciding.counter, &of.counter)
 		s.expire(c.Account, c.Entry.At, c.Retention, func(h *core.Hold) bool { return counts(h, c.DecidingCounter()) || counts(h, keyOf(c)) })
-		open := core.InFlight{Deciding: s.openHolds(c.DecidingCounter()), Own: s.openHolds(keyOf(c))}
+		open := core.OpenHolds{Deciding: s.countOpen(c.DecidingCounter()), Own: s.countOpen(keyOf(c))}
 		buckets := core.Buckets{Deciding: deciding.buckets.Deciding, Own: of.buckets.Own}
 		v = deciding.counter.Decide(c, &of.counter, &buckets, open)
-		if v.HoldID != "" && (open.Deciding >= core.MaxOpenHolds || len(s.allOpen(c.Account)) >= core.MaxAccountHolds) {
+		if v.HoldID != "" && (open.Deciding >= core.MaxOpenHolds || len(s.openHoldsOf(c.Account)) >= core.MaxAccountHolds) {
 			v = core.ConsumeResult{}
 			return core.ErrTooManyHolds
 		}
@@ -64,7 +64,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			}
 			buckets.Take(c)
 			deciding.buckets.Deciding, of.buckets.Own = buckets.Deciding, buckets.Own
-			s.openHold(c)
+			s.addHold(c)
 		}
 		s.countDay(c, v.Allowed)
 		if !v.Allowed && !of.counter.Deny(c.Entry.At) {

@@ -16,8 +16,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// A hold is a record in the slot of its user. The counters that have counted it list it while it is open: see scripts/holds.lua. A sorted
-// set in the slot of the account has the ids of its holds by their ends, for their bound and for ExpireHolds.
+// A hold is a record in the slot of its user. Each counter that has counted an open hold lists the hold: see scripts/holds.lua. A sorted set in
+// the slot of the account has the ids of all open holds by their ends. It bounds the open holds of the account, and ExpireHolds reads it.
 
 // Outcomes of settle.lua.
 const (
@@ -33,20 +33,20 @@ const (
 	settleShared  = 1 << iota // the counter of the user has counted the hold
 	settleExpires             // the hold ends because it has expired
 	settleWaits               // see flagWait
-	settleKeeps               // what the hold has counted stays
+	settleKeeps               // the held costs stay counted
 )
 
 // The statuses of a hold, by the first byte of its record.
 var holdStatuses = []core.HoldStatus{core.HoldOpen, core.HoldSettled, core.HoldReleased, core.HoldExpired}
 
-// hold names the record of a hold, by the random part of its id. holds names the holds of an account.
+// hold returns the name of the record of a hold, from the random part of its id. holds returns the name of the sorted set of the holds of an account.
 func (n keySlot) hold(random string) string { return string(n) + "w:" + random }
 func (n keySlot) holds() string             { return string(n) + "holds" }
 
-// openField names the field with the open holds that a counter has counted. See scripts/holds.lua.
+// openField returns the name of the field with the open holds of a counter. See scripts/holds.lua.
 func openField(field string) string { return "o" + field }
 
-// randomPart returns the random part of the id of a hold. It has 24 bytes in an id of this program, see [core.NewHoldID].
+// randomPart returns the random part of the id of a hold, which has 24 bytes: see [core.NewHoldID].
 func randomPart(id string) string { return id[strings.LastIndexByte(id, '_')+1:] }
 
 // randomSize is the size of the random part in the scripts.
@@ -110,14 +110,14 @@ func readCosts(r *record.Reader) (costs []core.MeterCost) {
 	return costs
 }
 
-// holdLife returns how long the record of a hold with an end lives from a time on, in milliseconds: a closed hold is remembered as long
-// as a request id. The clock of a node may be wrong, so it lives a day longer.
+// holdLife returns the lifetime of the record of a hold from a time on, in milliseconds. After its end, a hold is remembered as long as a
+// request id. A day is added, because the clock of a node may be wrong.
 func holdLife(from, ends time.Time) string {
 	life := max(0, ends.Sub(from)) + core.RequestIDRetention + 24*time.Hour
 	return strconv.FormatInt(life.Milliseconds(), 10)
 }
 
-// reserveHold adds the hold of a request to those of its account. It returns ErrTooManyHolds if there are too many.
+// reserveHold adds the hold of a request to the holds of the account. It returns ErrTooManyHolds if the account has too many open holds.
 func (s *Store) reserveHold(ctx context.Context, c *core.Consumption) error {
 	ok, err := reserveHoldScript.run(ctx, s.writes, []string{s.o.account(c.Account).holds()}, []string{c.Hold.ID, millis(c.Hold.ExpiresAt),
 		millis(c.Entry.At), strconv.Itoa(core.MaxAccountHolds)}).AsBool()
@@ -127,7 +127,7 @@ func (s *Store) reserveHold(ctx context.Context, c *core.Consumption) error {
 	return unavailable(err)
 }
 
-// dropReservation removes an id from the holds of an account. The next ExpireHolds after the end of the hold removes it, too.
+// dropReservation removes the id of a hold from the holds of an account. It ignores errors: ExpireHolds removes the id after the end of the hold.
 func (s *Store) dropReservation(ctx context.Context, account, id string) {
 	_ = s.do(ctx, s.client.B().Zrem().Key(s.o.account(account).holds()).Member(id).Build()).Error()
 }
@@ -157,17 +157,17 @@ func (s *Store) Settle(ctx context.Context, c *core.Consumption) (h *core.Hold, 
 		if err != nil {
 			return nil, false, err
 		}
-		outcome, asked, err := s.settle(ctx, c, h, 0)
+		outcome, dated, err := s.settle(ctx, c, h, 0)
 		switch {
 		case err != nil:
 			return nil, false, err
 		case outcome == settled:
 			s.dropReservation(ctx, c.Account, h.ID)
-			after := h.Close(asked)
+			after := h.Close(dated)
 			after.SettledCosts = slices.Clone(after.SettledCosts)
 			return after, false, nil
 		case outcome == settleExpired:
-			return nil, false, cmp.Or(s.endExpired(ctx, asked, h.ID), error(core.ErrHoldExpired))
+			return nil, false, cmp.Or(s.endExpired(ctx, dated, h.ID), error(core.ErrHoldExpired))
 		case outcome == settleNotFound:
 			if err := s.ensureCounter(ctx, core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID}, s.locationOf(c)); err != nil {
 				return nil, false, err
@@ -178,11 +178,11 @@ func (s *Store) Settle(ctx context.Context, c *core.Consumption) (h *core.Hold, 
 			return h, true, nil
 		}
 	}
-	return nil, false, core.ErrHoldExpired
+	return nil, false, core.Unavailable(errors.New("redis: the hold, or the slot of its user, has changed during each attempt to settle it"))
 }
 
-// settle runs settle.lua on a hold. It returns the settlement at a time that is not before the counters.
-func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, flags byte) (outcome int64, asked *core.Consumption, err error) {
+// settle runs settle.lua on a hold. dated is the settlement with the time that the script has used: it is not before the counters.
+func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, flags byte) (outcome int64, dated *core.Consumption, err error) {
 	if c.Shared {
 		flags |= settleShared
 	}
@@ -203,7 +203,7 @@ func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, f
 		if outcome = answer[0]; outcome != settleTooEarly {
 			return outcome, c, nil
 		}
-		c = c.Raised(answer[1])
+		c = c.WithSecond(answer[1])
 	}
 	return 0, nil, core.Unavailable(errors.New("redis: the clocks of the nodes differ too much"))
 }
@@ -227,7 +227,7 @@ func (s *Store) packSettlement(c *core.Consumption, flags byte) string {
 	return string(b)
 }
 
-// appendSigned appends the sign of a number, and the number without its sign.
+// appendSigned appends the sign of a number, and then its absolute value.
 func appendSigned(b []byte, n int64) []byte {
 	if n < 0 {
 		return record.AppendUint(append(b, 0xff), 7, uint64(-n))
@@ -244,8 +244,7 @@ func (s *Store) locationOf(c *core.Consumption) location {
 	return at
 }
 
-// endExpired ends a hold that has expired at the time of a request. A hold of which only an entry in a list is left is removed from the
-// lists.
+// endExpired ends a hold that has expired at the time of a request. If the record of the hold is gone, endExpired removes the hold from the lists.
 func (s *Store) endExpired(ctx context.Context, c *core.Consumption, id string) error {
 	h, err := s.Hold(ctx, c.Account, id)
 	if errors.Is(err, core.ErrHoldNotFound) {

@@ -87,7 +87,7 @@ func (s *Store) consumeAgain(ctx context.Context, c *core.Consumption, flags byt
 			err = s.endExpired(ctx, c, fmt.Sprintf("hold_%d_%s", c.UserID, answer[len(answer)-randomSize:]))
 		case outcomeTooEarly:
 			r := record.NewReader(answer[1:])
-			c = c.Raised(int64(r.Uint(5)))
+			c = c.WithSecond(int64(r.Uint(5)))
 		case outcomeNotFound:
 			if missing++; missing == maxAttempts {
 				return core.ConsumeResult{}, core.ErrKeyNotFound
@@ -168,7 +168,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	}
 	if flags&flagHold != 0 {
 		b = record.AppendUint(record.AppendUint(b, 2, uint64(c.Concurrency)), 2, uint64(c.Own.Concurrency))
-		b = record.AppendUint(b, 6, uint64(max(0, c.AskedAt().UnixMilli())))
+		b = record.AppendUint(b, 6, uint64(max(0, c.RequestedAt().UnixMilli())))
 		b = append(record.AppendUint(b, 6, uint64(c.Hold.ExpiresAt.UnixMilli())), randomPart(c.Hold.ID)...)
 	}
 	if flags&flagRate != 0 {

@@ -320,8 +320,10 @@ func holdsExpire(e *env) {
 		h, err := e.Store.Hold(e.ctx, k.AccountID, id)
 		e.ok("Hold", err)
 		e.same("status", core.HoldExpired, h.Status)
-		_, err = e.settle(k.AccountID, kept, 1, 5, noon.Add(time.Minute))
+		_, err = e.settle(k.AccountID, h, 1, 5, noon.Add(time.Minute))
 		e.isErr("Settle of an expired hold", err, core.ErrHoldExpired)
+		_, err = e.release(k.AccountID, h, noon.Add(time.Minute))
+		e.isErr("release of an expired hold", err, core.ErrHoldExpired)
 	}
 	e.awaitHistory(userCounter(k), 3)
 	e.wantTokens(userCounter(k), 10)

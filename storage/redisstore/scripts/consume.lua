@@ -44,6 +44,12 @@ local adjusts = mark == ADJUSTMENT
 
 local REPLY = '>I1I5I7'
 
+-- The outcomes of a request with a hold, and the maximum number of open holds of a counter: core.MaxOpenHolds. MARK_RATE and MARK_CONCURRENCY
+-- are the marks of the entry of a denial for these reasons.
+local HOLD_EXPIRED, TOO_EARLY, OVER_CONCURRENCY, OVER_OWN_CONCURRENCY, TOO_MANY_HOLDS = 6, 7, 8, 9, 10
+local MAX_OPEN_HOLDS, MARK_RATE, MARK_CONCURRENCY = 1000, 2, 6
+local OPEN = 30 -- as in holds.lua, which is a part of this script only for requests with a hold
+
 -- KEYLESS has the denials of requests without a key: the second and the day of the last one, and how many are recorded in each.
 local KEYLESS = '>I5I1I3I2'
 
@@ -68,7 +74,7 @@ end
 
 if holds then
 	local latest = math.max(secondOf(key), shared and secondOf(user) or 0)
-	if latest > sec then return struct.pack(REPLY, 7, latest, 0) end
+	if latest > sec then return struct.pack(REPLY, TOO_EARLY, latest, 0) end
 end
 
 -- The open holds of the key, and of the user if the key shares its counter.
@@ -77,9 +83,9 @@ if holds or string.byte(key, form_at) >= 8 or shared and string.byte(user, form_
 	ofKey = redis.call('HGET', KEYS[1], 'o' .. ARGV[2]) or ''
 	if shared and not keyless then ofUser = redis.call('HGET', KEYS[1], 'ou') or '' end
 	local now = sec * 1000 + math.floor(nsec / 1000000)
-	local first = string.sub(ofKey, 1, 30)
-	if first == '' or ofUser ~= '' and string.sub(ofUser, 1, 30) < first then first = string.sub(ofUser, 1, 30) end
-	if first ~= '' and struct.unpack('>I6', first) <= now then return struct.pack(REPLY, 6, 0, 0) .. string.sub(first, 7) end
+	local first = string.sub(ofKey, 1, OPEN)
+	if first == '' or ofUser ~= '' and string.sub(ofUser, 1, OPEN) < first then first = string.sub(ofUser, 1, OPEN) end
+	if first ~= '' and struct.unpack('>I6', first) <= now then return struct.pack(REPLY, HOLD_EXPIRED, 0, 0) .. string.sub(first, 7) end
 end
 
 -- costs: by the name of a meter, the cost on it, 0 if it is charged later. limits: a list of the nlimits further limits of the
@@ -187,11 +193,11 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 		elseif mark > 0 then
 			adds = 0
 		elseif allowed and holds and concurrency > 0 and #(shared and not keyless and ofUser or ofKey) / OPEN >= concurrency then
-			adds, outcome = 0, 8
+			adds, outcome = 0, OVER_CONCURRENCY
 		elseif allowed and holds and ownConcurrency > 0 and #ofKey / OPEN >= ownConcurrency then
-			adds, outcome = 0, 9
-		elseif allowed and holds and #(shared and not keyless and ofUser or ofKey) / OPEN >= 1000 then
-			return struct.pack(REPLY, 10, 0, 0)
+			adds, outcome = 0, OVER_OWN_CONCURRENCY
+		elseif allowed and holds and #(shared and not keyless and ofUser or ofKey) / OPEN >= MAX_OPEN_HOLDS then
+			return struct.pack(REPLY, TOO_MANY_HOLDS, 0, 0)
 		elseif allowed and (rated or ownRated) then
 			for r = rated and 1 or 2, ownRated and 2 or 1 do -- the rate of the plan, then that of the key
 				local per, capacity
@@ -224,7 +230,7 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 		end
 		if outcome then
 			reply = reply .. struct.pack('>I5', wait)
-			mark = outcome < 6 and 2 or 6
+			mark = outcome < HOLD_EXPIRED and MARK_RATE or MARK_CONCURRENCY
 		end
 		if look then return reply end
 		if not allowed then break end

@@ -1,19 +1,19 @@
 -- Open holds, for several scripts. The field o and the Seq of a key, or ou, lists the open holds that a counter has counted, the first to
--- expire first: for each OPEN, its end in Unix milliseconds and the random part of its id.
+-- expire first. An element of a list has OPEN bytes: the end of the hold in Unix milliseconds, and the random part of its id.
 --
--- Reads:  nothing but, in changePast, past days
--- Writes: unlist the list; endHolds the lists and the holds; changePast past days
+-- Reads:  endHolds: the lists and the existence of the holds; changePast: past days; findHold, addHold, unlist, secondOf: nothing
+-- Writes: unlist: the list; endHolds: the lists and the holds; changePast: past days; findHold, addHold, secondOf: nothing
 
 local OPEN = 30
 
--- findHold returns where a hold is in a list, nil if it is not there.
+-- findHold returns the position of a hold in a list, nil if the list does not have the hold.
 local function findHold(list, random)
 	for at = 1, #list, OPEN do
 		if string.sub(list, at + 6, at + 29) == random then return at end
 	end
 end
 
--- addHold returns a list with one more hold, in the order of bytes.
+-- addHold returns a list with another hold, in the order of bytes.
 local function addHold(list, ends, random)
 	local at = #list + 1
 	local hold = struct.pack('>I6', ends) .. random
@@ -53,7 +53,7 @@ local function secondOf(counter)
 	return (struct.unpack('>I5', counter, wide and #counter - 4 or 1))
 end
 
--- changePast adds to a number of a past day, in its place among the past days of the field.
+-- changePast adds a difference to a number of a past day. The number keeps its place among the past days of the field.
 local function changePast(field, date, number, by)
 	local name, at, n = string.sub(KEYS[1], 1, -2) .. 't:' .. field, nil, 0
 	local past, first, size = redis.call('GET', name) or '', 1, 0

@@ -12,9 +12,9 @@
 --   0 ended  1 the hold is not open  2 it has expired  3 a counter is later than the settlement
 --   4 a counter is missing or about to move
 
--- shared: the user's counter has counted the hold; expires: the hold ends because it has expired; waits: see consume.lua; keeps: the
--- held costs stay counted. by is how much the final cost exceeds the held one. Behind these fields are the starts of the windows, as in
--- consume.lua, and the difference on each other meter.
+-- shared: the counter of the user has counted the hold; expires: the hold ends because it has expired; waits: see consume.lua; keeps: the
+-- held costs stay counted. by is final cost minus held cost. Behind these fields are the starts of the windows, as in consume.lua, and the
+-- difference on each other meter.
 local flags, sign, by, held, day, cap, nchanges, starts = struct.unpack('>I1i1I7I5I3I4I1', ARGV[1])
 local shared, expires, waits, keeps = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8
 local keyless, entry = ARGV[2] == 'u', ARGV[3]
