@@ -219,6 +219,10 @@ func TestChargeEvasions(t *testing.T) {
 		}
 	}
 	ten := s.another(first)
+	_, err := s.Service().SetPrices(t.Context(), ten.Account, []core.PriceRule{{Model: "*", Costs: map[string]core.Price{"spend": "10000000*output"}}})
+	s.Must(err)
+	s.sendAs("/openai/v1/chat/completions", "application/json", `{"model":"small/2","messages":[]}`, ten)
+	s.awaitUsed(ten, "a cost above the costs that a request can name", []string{"spend"}, 120*10_000_000)
 	for _, body := range []string{`{"stream":1,"messages":[]}`, `{"stream":true,"messages":[],"stream_options":[]}`, `{"stream":true,"messages":[],"stream_options":{"include_usage":1}}`, `{"stream":true,"stream_options":{},"stream_option\u0073":null}`} {
 		if r := s.sendAs("/openai/v1/chat/completions", "application/json", body, ten); r.StatusCode != 400 {
 			t.Errorf("%s: got %d %s, want 400", body, r.StatusCode, r.Text)

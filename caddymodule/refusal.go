@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -86,7 +88,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, v *requestState
 	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
 		answerGRPC(w, status, e)
 	case g.ErrorForm == formOpenAI:
-		writeJSON(w, status, "application/json", openAIError(status, e))
+		writeJSON(w, status, "application/json", openAIError(status, e, &v.decision))
 	case g.ProblemJSON && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")), problemType):
 		writeJSON(w, status, problemType, v.problem(status, e))
 	case v.decision.HasUsage():
@@ -124,11 +126,22 @@ func answerGRPC(w http.ResponseWriter, status int, e *core.Error) {
 // formOpenAI is the value of error_form for errors as the API of OpenAI has them.
 const formOpenAI = "openai"
 
-// openAIError returns an error in the form that clients of that API read.
-func openAIError(status int, e *core.Error) any {
-	kind, code := "invalid_request_error", strings.ToLower(string(e.Code))
+// openAIError returns an error in the form that clients of that API read. The limits of a minute and an hour are rates to them, those of longer
+// periods are quotas.
+func openAIError(status int, e *core.Error, d *service.Decision) any {
+	kind, code, message := "invalid_request_error", strings.ToLower(string(e.Code)), e.Message
+	if e.Reason == core.ReasonQuota {
+		message += fmt.Sprintf(": %d of %d %s used, in the period %s", d.Used, d.Max, d.Meter, d.Period)
+		if end := d.Window.End; !end.IsZero() {
+			message += ", which ends at " + end.UTC().Format(time.RFC3339)
+		}
+	}
+	var param any
+	if e.Field != "" {
+		message, param = cmp.Or(e.Detail, e.Message), e.Field
+	}
 	switch {
-	case e.Reason == core.ReasonQuota:
+	case e.Reason == core.ReasonQuota && d.Period != core.Minute && d.Period != core.Hour:
 		kind, code = "insufficient_quota", "insufficient_quota"
 	case status == http.StatusTooManyRequests:
 		kind, code = "rate_limit_exceeded", "rate_limit_exceeded"
@@ -137,7 +150,7 @@ func openAIError(status int, e *core.Error) any {
 	case status >= http.StatusInternalServerError:
 		kind = "server_error"
 	}
-	return map[string]any{"error": map[string]any{"message": e.Message, "type": kind, "param": nil, "code": code}}
+	return map[string]any{"error": map[string]any{"message": message, "type": kind, "param": param, "code": code}}
 }
 
 // problemType is the type of the problem details of RFC 9457.

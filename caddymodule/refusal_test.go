@@ -47,12 +47,13 @@ func TestGRPCStatus(t *testing.T) {
 
 // TestErrorForms: refusals have the form that the option names, and problem details only for clients that accept them.
 func TestErrorForms(t *testing.T) {
+	end := core.Year.Window(time.Now().UTC()).End.Format(time.RFC3339)
 	for _, test := range []struct {
 		options, accept, contentType, want string // after the quota
 		missing                            string // without a key
 	}{
 		{"errors openai", "*/*", "application/json",
-			`{"error":{"code":"insufficient_quota","message":"Rate limit exceeded","param":null,"type":"insufficient_quota"}}`,
+			`{"error":{"code":"insufficient_quota","message":"Rate limit exceeded: 1 of 1 requests used, in the period year, which ends at ` + end + `","param":null,"type":"insufficient_quota"}}`,
 			`{"error":{"code":"invalid_api_key","message":"API key is required","param":null,"type":"invalid_request_error"}}`},
 		{"problem_json", "application/json, application/problem+json;q=0.9", "application/problem+json",
 			`{"detail":"Rate limit exceeded","reason":"quota","status":429,"title":"Rate limit exceeded","type":"https://iana.org/assignments/http-problem-types#quota-exceeded","violated-policies":["year"]}`,

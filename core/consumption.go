@@ -88,7 +88,7 @@ type Consumption struct {
 	Terms               // of the plan in force
 	Anchors Anchors     // of the user
 	Cost    int64       // requests, 0…MaxCost
-	Costs   []MeterCost // of the other meters, sorted by name; each is 1…MaxMeterCost
+	Costs   []MeterCost // of the other meters, sorted by name; each is 1…MaxPricedCost
 	Free    bool        // the request counts although it costs nothing: by its price, or because the cost is not known yet
 	Later   []string    // meters that are charged afterwards: each limit of such a meter must have something left
 	Entry   Entry       // for the history; its At is the time of the request

@@ -62,12 +62,12 @@ func (u Quantities) Check() error {
 	return nil
 }
 
-// value returns the value of the formula for a usage, and false if the value is above bound. A missing quantity is 0.
+// value returns the value of the formula for a usage; bound and false if the value is above bound. A missing quantity is 0.
 func (f formula) value(u Quantities, bound int64) (sum int64, ok bool) {
 	for _, t := range f {
 		sum += t.factor * u[t.quantity] // no overflow: a product is at most 1e18, and the sum before at most bound
 		if sum > bound {
-			return 0, false
+			return bound, false
 		}
 	}
 	return sum, true

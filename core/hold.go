@@ -84,7 +84,7 @@ func (h *Hold) ExpiredError() error {
 	}
 	message := "The hold has expired, and its costs stay counted: correct them with POST " + adjust
 	if h.OnExpiry == ReleaseHeld {
-		message = "The hold has expired, and its costs were given back: add the final cost with POST " + adjust
+		message = "The hold has expired, and its costs were given back unless its key has moved to another user: add the final cost with POST " + adjust
 	}
 	return fmt.Errorf("%w: %w", &Error{Code: CodeHoldExpired, Message: message}, ErrHoldExpired)
 }
@@ -157,10 +157,15 @@ func (c *Consumption) NotBefore(counters ...*Counter) *Consumption {
 	return c.WithSecond(latest)
 }
 
-// WithSecond returns the request with a later time, in Unix seconds.
+// WithSecond returns the request with a later time, in Unix seconds. A hold that the request opens lasts as long as before.
 func (c *Consumption) WithSecond(second int64) *Consumption {
 	later := *c
 	later.Entry.At, later.requested = time.Unix(second, 0).UTC(), c.RequestedAt()
+	if c.Hold != nil {
+		hold := *c.Hold
+		hold.ExpiresAt = hold.ExpiresAt.Add(later.Entry.At.Sub(c.Entry.At).Truncate(time.Millisecond))
+		later.Hold = &hold
+	}
 	return &later
 }
 

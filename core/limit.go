@@ -17,6 +17,10 @@ const MeterRequests = "requests"
 // MaxMeterCost is the largest cost of one request on a meter.
 const MaxMeterCost = 1_000_000_000
 
+// MaxPricedCost is the largest cost of one request on a meter that a formula of a price results in: a thousandfold of MaxMeterCost, because a unit
+// of money is often a small part of a cent.
+const MaxPricedCost = 1_000_000_000_000
+
 // Unlimited is the [Terms.Limit] of a plan without a primary limit.
 const Unlimited = math.MaxInt64
 

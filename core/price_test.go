@@ -97,19 +97,26 @@ func TestQuoteOfOtherSpellings(t *testing.T) {
 	}
 }
 
-// A price above the largest cost of a request is refused, whatever the numbers are.
+// A price above the largest cost of a request is refused, whatever the numbers are; without StrictUsage it is the largest cost.
 func TestQuoteAboveTheLargestCost(t *testing.T) {
 	list := (&core.Prices{Rules: []core.PriceRule{{Model: "*", Costs: costs("tokens", "1000000000*input + 1000000000*output", "requests", "output")}}}).Compiled()
 	for _, test := range []struct {
-		usage core.Quantities
-		ok    bool
+		usage            core.Quantities
+		ok               bool
+		requests, tokens int64 // without StrictUsage
 	}{
-		{core.Quantities{"input": 1}, true},
-		{core.Quantities{"input": 1, "output": 1}, false},
-		{core.Quantities{"input": core.MaxMeterCost, "output": core.MaxMeterCost}, false},
-		{core.Quantities{"input": 0, "output": core.MaxCost + 1}, false},
+		{core.Quantities{"input": 1}, true, 0, 1e9},
+		{core.Quantities{"input": 999, "output": 1}, true, 1, core.MaxPricedCost},
+		{core.Quantities{"input": 1000, "output": 1}, false, 1, core.MaxPricedCost},
+		{core.Quantities{"input": core.MaxMeterCost, "output": core.MaxMeterCost}, false, core.MaxCost, core.MaxPricedCost},
+		{core.Quantities{"input": 0, "output": core.MaxCost + 1}, false, core.MaxCost, core.MaxPricedCost},
 	} {
-		_, err := list.Quote(&core.PricedRequest{Model: "m", Usage: test.usage})
+		r := &core.PricedRequest{Model: "m", Usage: test.usage}
+		if q, err := list.Quote(r); err != nil || q.Requests != test.requests || len(q.Costs) != 1 || q.Costs[0].Cost != test.tokens {
+			t.Errorf("usage %v without StrictUsage: got %+v, %v", test.usage, q, err)
+		}
+		r.StrictUsage = true
+		_, err := list.Quote(r)
 		e, is := errors.AsType[*core.Error](err)
 		if (err == nil) != test.ok || !test.ok && (!is || e.Code != core.CodeInvalidRequest || e.Field != "usage") {
 			t.Errorf("usage %v: got %v", test.usage, err)
@@ -222,7 +229,7 @@ func TestPricesRoundTrip(t *testing.T) {
 		q, err := p.Compiled().Quote(&core.PricedRequest{Method: "GET", Path: rapid.String().Draw(t, "path"), Model: "m", Usage: usage})
 		if err == nil {
 			for _, c := range append(q.Costs, core.MeterCost{Cost: q.Requests}) {
-				if c.Cost < 0 || c.Cost > core.MaxMeterCost {
+				if c.Cost < 0 || c.Cost > core.MaxPricedCost {
 					t.Fatalf("the quote %+v is out of bounds", q)
 				}
 			}

@@ -59,7 +59,8 @@ type PricedRequest struct {
 	Usage  Quantities // nil if it is unknown
 
 	// StrictUsage refuses a usage that is not empty when the formulas of the rule use none of its quantities: a misspelt name would be free.
-	// Without StrictUsage such a usage costs 0 on the meters with a formula: an answer may lack a quantity that it has not used.
+	// Without StrictUsage such a usage costs 0 on the meters with a formula: an answer may lack a quantity that it has not used. StrictUsage also
+	// refuses a usage that costs more than the largest cost. Without StrictUsage such a usage costs the largest cost.
 	StrictUsage bool
 }
 
@@ -80,7 +81,7 @@ type Quote struct {
 }
 
 // Quote returns the price of a request. A path that programs read in different ways costs what its dearest reading costs, on each meter. The error
-// has the code INVALID_REQUEST: a formula exceeds the largest cost, StrictUsage refuses the usage, or the path is too long to be compared.
+// has the code INVALID_REQUEST: StrictUsage refuses the usage, or the path is too long to be compared.
 func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
 	if !l.paths {
 		return l.quote(p, "")
@@ -210,10 +211,14 @@ func (r *compiledRule) quote(index int, p *PricedRequest) (Quote, error) {
 	}
 	q.Costs, q.Later = slices.Clone(q.Costs), slices.Clone(q.Later)
 	for _, f := range r.formulas {
-		n, ok := f.value(u, maxCostOf(f.meter))
+		most := int64(MaxPricedCost)
+		if f.meter == MeterRequests {
+			most = MaxCost
+		}
+		n, ok := f.value(u, most)
 		switch {
-		case !ok:
-			return q, BadRequest("usage", fmt.Sprintf("By its price this usage costs more than %d of %s", maxCostOf(f.meter), f.meter))
+		case !ok && p.StrictUsage:
+			return q, BadRequest("usage", fmt.Sprintf("By its price this usage costs more than %d of %s", most, f.meter))
 		case u == nil:
 			q.Later = append(q.Later, f.meter)
 		}

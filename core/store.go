@@ -154,7 +154,7 @@ type Store interface {
 	// Hold returns a hold that is open, or that ended at most RequestIDRetention ago. The error is ErrHoldNotFound for any other id. A hold
 	// of a deleted key or user may be missing.
 	Hold(ctx context.Context, account, id string) (*Hold, error)
-	// ExtendHold moves the end of an open hold to until, a later time. Reopening the store may undo the change. The error is
+	// ExtendHold moves the end of an open hold to until, unless the hold ends later anyway. Reopening the store may undo the change. The error is
 	// ErrHoldNotFound for an unknown hold, and ErrHoldExpired for a hold that is not open at the time at: settled, released or expired.
 	ExtendHold(ctx context.Context, account, id string, at, until time.Time) error
 	// ExpireHolds ends the holds of the account that have expired at a time. The held costs of a hold with ReleaseHeld are given back,

@@ -244,6 +244,9 @@ func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time
 	if h == nil || !at.Before(h.until) {
 		return core.ErrHoldExpired
 	}
+	if !until.After(h.until) {
+		return nil
+	}
 	for _, of := range h.counters() {
 		s.counters.shard(of).unlist(of, h)
 	}

@@ -182,7 +182,9 @@ func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time
 		case h.Status != core.HoldOpen || h.Expired(at):
 			return core.ErrHoldExpired
 		}
-		h.ExpiresAt = normalTime(until)
+		if until.After(h.ExpiresAt) {
+			h.ExpiresAt = normalTime(until)
+		}
 		return nil
 	})
 }

@@ -281,13 +281,15 @@ func (s *Store) ExtendHold(ctx context.Context, account, id string, at, until ti
 	if h.Shared {
 		shared = "1"
 	}
-	done, err := extendHoldScript.run(ctx, s.writes, []string{n.counters(), n.hold(randomPart(id))},
-		[]string{field, shared, randomPart(id), millis(at), millis(until), holdLife(at, until)}).AsBool()
-	if err != nil {
+	outcome, err := extendHoldScript.run(ctx, s.writes, []string{n.counters(), n.hold(randomPart(id))},
+		[]string{field, shared, randomPart(id), millis(at), millis(until), holdLife(at, until)}).AsInt64()
+	switch {
+	case err != nil:
 		return unavailable(err)
-	}
-	if !done {
+	case outcome == 0:
 		return core.ErrHoldExpired
+	case outcome == 2:
+		return nil
 	}
 	return unavailable(s.do(ctx, s.client.B().Zadd().Key(s.o.account(account).holds()).ScoreMember().ScoreMember(float64(until.UnixMilli()), id).Build()).Error())
 }

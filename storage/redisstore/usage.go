@@ -157,7 +157,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 		b = record.AppendUint(b, 5, uint64(max(0, start)))
 	}
 	for _, m := range c.Costs {
-		b = appendMeter(record.AppendUint(b, 4, uint64(m.Cost)), m.Meter)
+		b = appendMeter(record.AppendUint(b, 7, uint64(m.Cost)), m.Meter)
 	}
 	for _, meter := range c.Later {
 		b = appendMeter(b, meter)

@@ -23,6 +23,8 @@ var holdCases = []testCase{
 		promise: "a hold of another account, of a deleted key or with an unknown id is missing, and cannot be settled"},
 	{name: "hold/extended", run: holdExtended,
 		promise: "an extended hold is open until its new end, and an ended hold cannot be extended"},
+	{name: "hold/clock behind", run: holdClockBehind,
+		promise: "a hold of a clock that is behind the counter lasts its whole time from the time of the counter, and has the largest cost"},
 	{name: "hold/expired", run: holdsExpire,
 		promise: "ExpireHolds gives back what the expired holds with ReleaseHeld have counted, and ends the others"},
 }
@@ -295,12 +297,31 @@ func holdExtended(e *env) {
 	e.ok("Hold", err)
 	h.ExpiresAt = whole.Add(time.Hour)
 	e.same("the extended hold", h, got)
+	e.ok("ExtendHold to an earlier end", e.Store.ExtendHold(e.ctx, k.AccountID, h.ID, noon.Add(30*time.Second), whole.Add(time.Minute)))
+	got, err = e.Store.Hold(e.ctx, k.AccountID, h.ID)
+	e.ok("Hold", err)
+	e.same("the hold after an extension to an earlier end", h, got)
 	e.isErr("ExtendHold after the end", e.Store.ExtendHold(e.ctx, k.AccountID, h.ID, whole.Add(time.Hour), noon.Add(2*time.Hour)), core.ErrHoldExpired)
 	_, err = e.settle(k.AccountID, h, 1, 4, noon.Add(59*time.Minute))
 	e.ok("Settle", err)
 	e.wantTokens(keyCounter(k), 4)
 	e.isErr("ExtendHold of a settled hold", e.Store.ExtendHold(e.ctx, k.AccountID, h.ID, noon, whole.Add(time.Hour)), core.ErrHoldExpired)
 	e.isErr("ExtendHold of an unknown hold", e.Store.ExtendHold(e.ctx, k.AccountID, core.NewHoldID(1), noon, whole.Add(time.Hour)), core.ErrHoldNotFound)
+}
+
+func holdClockBehind(e *env) {
+	for _, keys := range [][]*core.Key{e.user1("key_1", "key_2"), e.sharing("key_1", "key_2")} {
+		k := keys[0]
+		e.allowed(request(k, noon.Add(time.Hour)))
+		c := holding(tokens(request(k, noon), core.MaxPricedCost))
+		e.allowed(c)
+		h, err := e.Store.Hold(e.ctx, k.AccountID, c.Hold.ID)
+		e.ok("Hold", err)
+		e.same("how long the hold lasts", time.Minute, h.ExpiresAt.Sub(h.At).Round(time.Second))
+		_, err = e.settle(k.AccountID, h, 1, core.MaxPricedCost-1, noon.Add(2*time.Minute))
+		e.ok("Settle", err)
+		e.wantTokens(keyCounter(k), core.MaxPricedCost-1)
+	}
 }
 
 func holdsExpire(e *env) {

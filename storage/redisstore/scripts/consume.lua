@@ -95,7 +95,7 @@ if ncosts > 0 or nlimits > 0 or nown > 0 or nlater > 0 then
 	costs, limits = {requests = cost > 0 and cost or nil}, {}
 	for i = 1, ncosts do
 		local n, name
-		n, name, rest = struct.unpack('>I4I1c0', ARGV[1], rest)
+		n, name, rest = struct.unpack('>I7I1c0', ARGV[1], rest)
 		costs[name] = n
 	end
 	for i = 1, nlater do

@@ -7,11 +7,13 @@
 -- ARGV  1 Seq of the key, or u  2 1 if the counter of the user has counted the hold  3 random part of its id
 --       4 the present, Unix milliseconds  5 its new end  6 its new lifetime in milliseconds
 --
--- Returns 1, or 0 if the hold is not open.
+-- Returns 1, 2 if the hold ends later anyway, or 0 if it is not open.
 
 local hold, list = redis.call('GET', KEYS[2]), redis.call('HGET', KEYS[1], 'o' .. ARGV[1]) or ''
 local at = findHold(list, ARGV[3])
-if not hold or not at or struct.unpack('>I6', list, at) <= tonumber(ARGV[4]) then return 0 end
+local ends = at and struct.unpack('>I6', list, at)
+if not hold or not at or ends <= tonumber(ARGV[4]) then return 0 end
+if ends >= tonumber(ARGV[5]) then return 2 end
 for i = 1, ARGV[2] == '1' and ARGV[1] ~= 'u' and 2 or 1 do
 	local field = i == 1 and ARGV[1] or 'u'
 	list = redis.call('HGET', KEYS[1], 'o' .. field) or ''
