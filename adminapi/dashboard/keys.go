@@ -141,10 +141,7 @@ func keyPage(q *request, k *core.Key) error {
 		return err
 	}
 	v := keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
-		Disable: keyKind.disableForm(q, k, rows[0].Disabled()), Chart: c, History: h, Omitted: u.DeniedOmitted}
-	for _, limit := range u.Limits {
-		v.Usage = append(v.Usage, &usage{limit})
-	}
+		Disable: keyKind.disableForm(q, k, rows[0].Disabled()), Chart: c, History: h, Usage: usages(u.Limits), Omitted: u.DeniedOmitted}
 	return q.render(http.StatusOK, "key", k.Name, v)
 }
 

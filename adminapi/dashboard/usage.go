@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,28 +71,45 @@ func limit(max int64) string {
 
 // userUsage is the usage of each counter of a user. A sum would hide a counter that is used up.
 type userUsage struct {
-	Rows  []counterRow // fullest first
-	Total int          // number of counters, including those without a row
+	Counters []userCounter // fullest first
+	Total    int           // number of counters, including those that are not listed
+}
+
+// userCounter is a counter of a user.
+type userCounter struct {
+	Key    *core.Key // nil: the counter that keys share
+	Plan   *core.Plan
+	Limits []*usage // of every meter, the primary limit first
 }
 
 // counterRow is the fullest limit of a counter.
 type counterRow struct {
 	*usage
-	User *core.User // nil on the page of the user
+	User *core.User
 	Key  *core.Key  // nil: the counter that keys share
 	Plan *core.Plan
 }
 
 // Only returns the only counter, nil if there are several.
-func (u *userUsage) Only() *usage {
-	if len(u.Rows) == 1 && u.Total == 1 {
-		return u.Rows[0].usage
+func (u *userUsage) Only() *userCounter {
+	if len(u.Counters) == 1 && u.Total == 1 {
+		return &u.Counters[0]
 	}
 	return nil
 }
 
-// Full reports whether a counter is used up.
-func (u *userUsage) Full() bool { return len(u.Rows) > 0 && u.Rows[0].Full() }
+// Full reports whether a limit of a listed counter is used up.
+func (u *userUsage) Full() bool {
+	return slices.ContainsFunc(u.Counters, func(c userCounter) bool { return slices.ContainsFunc(c.Limits, (*usage).Full) })
+}
+
+// usages returns the limits of a counter for a page.
+func usages(limits []core.LimitUsage) (list []*usage) {
+	for _, l := range limits {
+		list = append(list, &usage{l})
+	}
+	return list
+}
 
 // userUsage returns the usage of the counters of a user.
 func (q *request) userUsage(u *core.User) (*userUsage, error) {
@@ -101,7 +119,7 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 	}
 	v := &userUsage{Total: all.Total}
 	for _, c := range all.Counters[:min(len(all.Counters), nearLimitRows)] {
-		row := counterRow{usage: &usage{c.Fullest()}, Plan: c.Plan}
+		row := userCounter{Plan: c.Plan, Limits: usages(c.Limits)}
 		if c.KeyID != "" {
 			if row.Key, err = nilIfMissing(q.svc.Key(q.r.Context(), q.account(), c.KeyID)); err != nil {
 				return nil, err
@@ -111,7 +129,7 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 				continue
 			}
 		}
-		v.Rows = append(v.Rows, row)
+		v.Counters = append(v.Counters, row)
 	}
 	return v, nil
 }

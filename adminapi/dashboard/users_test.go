@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -14,7 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-var rowPattern = regexp.MustCompile(`<th scope="row"><a href="[^"]*">([^<]*)</a>`)
+var rowPattern = regexp.MustCompile(`<th scope="row"(?: rowspan="\d+")?><a href="[^"]*">([^<]*)</a>`)
 
 // rows returns the names in the first column of a table.
 func (a answer) rows() (names []string) {
@@ -275,6 +276,36 @@ func TestUserUsage(t *testing.T) {
 		}
 	}
 	b.get("/dashboard/users/1").want(t, http.StatusOK, "A limit is used up", "The 10 closest to their limit, of 12.")
+}
+
+// The pages of a user and of a key show each meter of a counter: tokens and spend beside requests.
+func TestUsageOfEveryMeter(t *testing.T) {
+	s := newSite(t)
+	k, secret := s.customer(s.acc, "AI", 10)
+	u, err := s.svc.User(t.Context(), s.acc.ID, k.UserID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.svc.UpdatePlan(t.Context(), s.acc.ID, u.PlanID, core.PlanPatch{Limits: core.Some([]core.Limit{
+		{Meter: "tokens", Max: 500, Period: core.Month}, {Meter: "spend", Max: 20_000, Period: core.Month, OnExceed: core.AllowExceed}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.svc.Validate(t.Context(), s.acc.ID, service.Request{Secret: secret, Endpoint: "/v1/chat", Method: "POST", Cost: 1,
+		Costs: []core.MeterCost{{Meter: "spend", Cost: 20_700}, {Meter: "tokens", Cost: 500}}})
+	if err != nil || d.Outcome != service.Allowed {
+		t.Fatalf("got %v, %v, want it allowed", d.Outcome, err)
+	}
+	b := s.signedIn("Acme")
+	user := fmt.Sprintf("/dashboard/users/%d", k.UserID)
+	for _, page := range []string{user, "/dashboard/keys/" + k.ID} {
+		b.get(page).want(t, http.StatusOK, "<b>1</b> of 10", "<b>500</b> of 500 tokens a month", "used up", "<b>20,700</b> of 20,000 spend a month", "700 beyond")
+	}
+	if _, _, err = s.svc.CreateKey(t.Context(), s.acc.ID, core.KeyPatch{Name: new("Second"), UserID: &k.UserID, PlanID: core.Some(u.PlanID)}); err != nil {
+		t.Fatal(err)
+	}
+	b.get(user).want(t, http.StatusOK, "A limit is used up", `rowspan="3"`, `500 <span class="quiet">of 500 tokens</span> <span class="tag bad">used up</span>`,
+		`20,700 <span class="quiet">of 20,000 spend</span>`, `0 <span class="quiet">of 500 tokens</span>`)
 }
 
 // A form that is sent twice creates one user.
