@@ -28,6 +28,7 @@ var loadContract = sync.OnceValues(func() (*contract, error) {
 	if err := doc.Validate(context.Background(), openapi3.EnableMultiError()); err != nil {
 		return nil, err
 	}
+	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.FileBodyDecoder) // a text: kin-openapi does not know the type
 	return &contract{doc}, nil
 })
 

@@ -19,9 +19,11 @@ func viewRequest(e core.Entry, ids object) object {
 	if a := e.Adjustment; a != nil {
 		o = append(o, field{"reason", a.Reason}, field{"kind", "adjust"}, field{"meter", a.Meter})
 		if a.Set {
-			return append(o, field{"set", a.Value}, field{"period", a.Period})
+			o = append(o, field{"set", a.Value}, field{"period", a.Period})
+		} else {
+			o = append(o, field{"delta", a.Value})
 		}
-		return append(o, field{"delta", a.Value})
+		return append(o, some("request_id", e.RequestID)...)
 	}
 	if st := e.Settlement; st != nil {
 		o = append(o, field{"kind", kindsOfEnd[st.Status]}, field{"hold_id", st.HoldID}, field{"held", viewCosts(st.Cost, st.Costs)})
@@ -30,7 +32,11 @@ func viewRequest(e core.Entry, ids object) object {
 		o = append(o, field{"costs", viewCosts(e.Cost, e.Costs)})
 	}
 	o = append(o, some("hold_id", e.HoldID)...)
-	return append(o, some("reason", e.Reason)...)
+	o = append(o, some("reason", e.Reason)...)
+	if l := e.Limit; l != nil {
+		o = append(o, field{"limit", object{{"of", string(l.Of)}, {"meter", l.Meter}, {"period", l.Period.String()}, {"max", l.Max}, {"used", l.Used}}})
+	}
+	return append(o, some("request_id", e.RequestID)...)
 }
 
 // kindsOfEnd are the kinds of entries that end a hold.
@@ -56,17 +62,29 @@ func history[K any](of func(func(*call, K) error) handler,
 	})
 }
 
-// accountRequests answers with the matching entries of all keys.
-func accountRequests(c *call) error {
-	q := c.query()
+// historyFilter returns the filters of the history of an account.
+func (q *query) historyFilter() service.HistoryFilter {
 	f := service.HistoryFilter{
 		Status: q.oneOf("status", string(service.Allowed), string(service.Denied)), Reason: q.reason(), KeyID: q.id("key_id", "key"),
 		Endpoint: q.text("endpoint"), From: q.time("from"), To: q.time("to"), UserID: q.whole("user_id", 0),
+		Meter: q.text("meter"), Method: q.text("method"), IP: q.text("ip_address"), RequestID: q.text("request_id"),
 	}
-	p := q.page()
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
 		q.wrong("to", "Must be after from")
 	}
+	if f.Meter != "" && !core.IsMeterName(f.Meter) {
+		q.wrong("meter", "Must be the name of a meter")
+	}
+	return f
+}
+
+// accountRequests answers with the matching entries of all keys: with a page, or with all as a stream.
+func accountRequests(c *call) error {
+	if kind := c.streamType(); kind != typeJSON {
+		return streamRequests(c, kind)
+	}
+	q := c.query()
+	f, p := q.historyFilter(), q.page()
 	if text := q.text("cursor"); text != "" {
 		var err error
 		if f.After, err = service.ParseHistoryCursor(text); err != nil {
@@ -87,9 +105,13 @@ func accountRequests(c *call) error {
 		return err
 	}
 	v := object{{"requests", viewEach(viewAccountRequest, h.Entries)}, {"count", h.Found}, {"complete", h.Complete}}
+	if !h.SearchedTo.IsZero() {
+		v = append(v, field{"searched_to", h.SearchedTo})
+	}
 	if h.Next != nil {
 		v = append(v, field{"cursor", h.Next.String()}) // the place behind the last entry
 	}
+	c.w.Header().Set("Vary", "Accept")
 	return c.writeData(http.StatusOK, v)
 }
 

@@ -10,13 +10,13 @@ import (
 )
 
 // viewKey returns the JSON form of a key, with its value after creation and regeneration, else with a hint.
-func viewKey(k *core.Key, secret string, lastUsed time.Time) object {
+func viewKey(k *core.Key, secret string, last service.LastRequests) object {
 	shown := field{"hint", k.Hint}
 	if secret != "" {
 		shown = field{"api_key", secret}
 	}
 	v := view(object{{"id", k.ID}, shown}, &core.KeyMembers, k)
-	return append(v, field{"last_used_at", orNull(lastUsed)}).and(k.CreatedAt, k.UpdatedAt)
+	return append(v, field{"last_used_at", orNull(last.UsedAt)}, field{"last_refused_at", orNull(last.RefusedAt)}).and(k.CreatedAt, k.UpdatedAt)
 }
 
 // viewUserKey returns a key in the list of a user.
@@ -44,6 +44,7 @@ func viewKeyUsage(u *service.KeyUsage) object {
 		{"meter", u.Meter},
 		{"plan_name", u.Plan.Name},
 		{"last_used_at", orNull(u.LastUsedAt)},
+		{"last_refused_at", orNull(u.LastRefusedAt)},
 		{"denied_omitted", u.DeniedOmitted},
 		{"of", u.Of},
 		{"limits", viewLimits(u.Limits)},
@@ -58,7 +59,7 @@ func readNewKey(m *members) (p core.KeyPatch) {
 
 // readKey takes the members of a key and ignores the read-only ones.
 func readKey(m *members) core.KeyPatch {
-	m.Ignore("id", "hint", "last_used_at", "created_at", "updated_at")
+	m.Ignore("id", "hint", "last_used_at", "last_refused_at", "created_at", "updated_at")
 	return readNewKey(m)
 }
 
@@ -69,7 +70,7 @@ func readGrace(m *members) time.Duration {
 	return time.Duration(max(-1, min(seconds, tooMany))) * time.Second
 }
 
-// listKeys reads all last-used times in one call.
+// listKeys reads the times of the last requests of all keys in one call.
 func listKeys(c *call) error {
 	q := c.query()
 	f := q.keyFilter()
@@ -77,7 +78,7 @@ func listKeys(c *call) error {
 	if err != nil {
 		return err
 	}
-	times, err := c.svc.LastUsed(c.ctx(), c.account, keys)
+	times, err := c.svc.LastRequests(c.ctx(), c.account, keys)
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (c *call) replySecret(status int, k *core.Key, secret string, err error) er
 	if err != nil {
 		return err
 	}
-	times, err := c.svc.LastUsed(c.ctx(), c.account, []*core.Key{k})
+	times, err := c.svc.LastRequests(c.ctx(), c.account, []*core.Key{k})
 	if err != nil {
 		return err
 	}

@@ -144,8 +144,8 @@ func TestUnknownMembersOfCreation(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(5), a.user("Example Customer")
 	for _, tc := range []struct{ path, rest, members string }{
-		{"/keys", `"name":"a","user_id":` + user + `,"plan_id":"` + plan + `"`, "id hint api_key last_used_at created_at updated_at"},
-		{"/users/" + user + "/keys", `"name":"a","plan_id":"` + plan + `"`, "id hint api_key last_used_at created_at updated_at"},
+		{"/keys", `"name":"a","user_id":` + user + `,"plan_id":"` + plan + `"`, "id hint api_key last_used_at last_refused_at created_at updated_at"},
+		{"/users/" + user + "/keys", `"name":"a","plan_id":"` + plan + `"`, "id hint api_key last_used_at last_refused_at created_at updated_at"},
 		{"/plans", `"name":"a","max_requests":1,"request_period":"day"`, "id created_at updated_at"},
 		{"/users", `"name":"a"`, "user_id is_disabled created_at updated_at"},
 	} {

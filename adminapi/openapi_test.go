@@ -118,7 +118,7 @@ func TestContractStatesThrottle(t *testing.T) {
 func TestContractCatchesWrongAnswers(t *testing.T) {
 	const (
 		user    = `{"data":{"user_id":1,"name":"A","email":null,"external_id":null,"plan_id":null,"metadata":null,"custom_start":null,"is_disabled":false,"overrides":[],"created_at":"2026-03-14T09:26:53.589Z","updated_at":"2026-03-14T09:26:53Z"}}`
-		keyBody = `{"data":{"id":"key_1","hint":"lk_user_…wxyz","name":"A","user_id":1,"plan_id":null,"status":"active","expires_at":null,"metadata":null,"scopes":null,"allowed_endpoints":null,"allowed_ips":null,"limits":[],"rate":null,"concurrency":null,"last_used_at":null,"created_at":"2026-03-14T09:26:53Z","updated_at":"2026-03-14T09:26:53Z"}}`
+		keyBody = `{"data":{"id":"key_1","hint":"lk_user_…wxyz","name":"A","user_id":1,"plan_id":null,"status":"active","expires_at":null,"metadata":null,"scopes":null,"allowed_endpoints":null,"allowed_ips":null,"limits":[],"rate":null,"concurrency":null,"last_used_at":null,"last_refused_at":null,"created_at":"2026-03-14T09:26:53Z","updated_at":"2026-03-14T09:26:53Z"}}`
 		allowed = `{"success":true,"details":{"current_usage":1,"limit":5,"remaining":4,"reset_time":"2026-04-01T00:00:00Z","plan_name":"Basic","period_start":"2026-03-01T00:00:00Z","period_end":"2026-04-01T00:00:00Z","meter":"requests","period":"month","of":"plan"}}`
 		invalid = `{"success":false,"error":"Invalid request","code":"INVALID_REQUEST","details":{"field":"endpoint","message":"Endpoint is required"}}`
 	)

@@ -39,7 +39,8 @@ var (
 	userParams = append([]string{"email", "external_id"}, pageParams...)
 	dayParams  = []string{"from", "to"}
 
-	historyParams = append([]string{"status", "reason", "user_id", "key_id", "endpoint", "from", "to", "cursor"}, pageParams...)
+	historyParams = append([]string{"status", "reason", "meter", "user_id", "key_id", "endpoint", "method", "ip_address", "request_id", "from", "to", "cursor"},
+		pageParams...)
 )
 
 var routes = []route{

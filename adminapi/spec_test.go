@@ -74,14 +74,14 @@ func TestSpecFields(t *testing.T) {
 	a.validate(secret)
 
 	full := fields{"id": isText, "hint": isText, "name": isText, "user_id": isNumber, "plan_id": isText + orNull, "status": isText,
-		"created_at": isTime, "updated_at": isTime, "expires_at": isTime + orNull, "metadata": isObject + orNull, "last_used_at": isTime + orNull,
+		"created_at": isTime, "updated_at": isTime, "expires_at": isTime + orNull, "metadata": isObject + orNull, "last_used_at": isTime + orNull, "last_refused_at": isTime + orNull,
 		"scopes": isArray + orNull, "allowed_endpoints": isArray + orNull, "allowed_ips": isArray + orNull, "limits": isArray, "rate": isObject + orNull, "concurrency": isNumber + orNull}
 	planFields := fields{"id": isText, "name": isText, "description": isText + orNull, "max_requests": isNumber,
 		"request_period": isText, "on_exceed": isText, "limits": isArray, "rate": isObject + orNull, "concurrency": isNumber + orNull, "is_active": isFlag, "features": isArray, "created_at": isTime, "updated_at": isTime}
 	userFields := fields{"user_id": isNumber, "name": isText, "email": isText + orNull, "external_id": isText + orNull, "is_disabled": isFlag,
 		"plan_id": isText + orNull, "metadata": isObject + orNull, "custom_start": isTime + orNull, "overrides": isArray, "created_at": isTime, "updated_at": isTime}
 	usage := fields{"current_usage": isNumber, "limit": isNumber, "remaining": isNumber, "reset_time": isTime, "plan_name": isText}
-	keyUsage := fields{"percentage_used": isNumber, "period": isText, "meter": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber, "of": isText, "limits": isArray}
+	keyUsage := fields{"percentage_used": isNumber, "period": isText, "meter": isText, "last_used_at": isTime + orNull, "last_refused_at": isTime + orNull, "denied_omitted": isNumber, "of": isText, "limits": isArray}
 	maps.Copy(keyUsage, usage)
 	usage["period_start"], usage["period_end"], usage["meter"], usage["period"], usage["of"] = isTime, isTime, isText, isText, isText
 	entry := fields{"timestamp": isTime, "endpoint": isText, "method": isText, "status": isText, "ip_address": isText}

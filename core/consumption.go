@@ -97,7 +97,8 @@ type Consumption struct {
 	Retention time.Duration
 
 	// RequestID is the name that the caller gives to the request, at most MaxRequestIDLength bytes,
-	// "" for none. Two requests of one key with the same id are the same request.
+	// "" for none. Two requests of one key with the same id are the same request, unless Refused is set. The entry in the history has the id, see
+	// [ShownRequestID].
 	RequestID string
 
 	// Refused is the reason to deny the request without a check of limits and rate: ReasonDisabled, ReasonExpired or ReasonRestricted. It is ""

@@ -47,12 +47,12 @@ type Counter struct {
 
 	LastUsedAt    time.Time `json:"last_used_at,omitzero"`
 	DeniedOmitted int64     `json:"denied_omitted,omitempty"` // denied requests that are not in the history
+	LastRefused   int64     `json:"last_refused,omitempty"`   // Unix second of the last denied request, 0 for none
 
 	// The bounds of recorded denials take 8 bytes: a store has a million counters in memory.
-	deniedSecond   uint16 // Unix second of the last denial, modulo 65536. Values repeat every 18.2 h.
 	deniedDay      uint16 // the latest day of a denial, since 1970-01-01; enough until 2149
 	deniedInDay    uint16 // recorded on that day, at most DeniedPerDay
-	deniedInSecond uint8  // recorded in that second, at most DeniedPerSecond
+	deniedInSecond uint8  // recorded in the second LastRefused, at most DeniedPerSecond
 }
 
 // MeterUsage is the usage of one meter, and the next one in the list of a counter.
@@ -321,12 +321,15 @@ func (c *Counter) Clone() Counter {
 	return clone
 }
 
-// Set takes the usage, LastUsedAt and DeniedOmitted of another counter, and keeps its own bounds of recorded denials.
+// Set takes the exported members of another counter, and keeps its own bounds of recorded denials. The bound of a second begins anew if
+// LastRefused changes.
 func (c *Counter) Set(to *Counter) {
 	was := *c
 	*c = to.Clone()
-	c.deniedSecond, c.deniedInSecond = was.deniedSecond, was.deniedInSecond
-	c.deniedDay, c.deniedInDay = was.deniedDay, was.deniedInDay
+	c.deniedDay, c.deniedInDay, c.deniedInSecond = was.deniedDay, was.deniedInDay, 0
+	if c.LastRefused == was.LastRefused {
+		c.deniedInSecond = was.deniedInSecond
+	}
 }
 
 // Saved returns a deep copy without the denials of the current second, which no store keeps.
@@ -336,14 +339,14 @@ func (c *Counter) Saved() (saved Counter) {
 	return saved
 }
 
-// Same reports whether two counters have the same usage, LastUsedAt and DeniedOmitted.
+// Same reports whether two counters have the same usage, LastUsedAt, DeniedOmitted and LastRefused.
 func (c *Counter) Same(other *Counter) bool {
 	m, o := c.Meters, other.Meters
 	for m != nil && o != nil && m.Meter == o.Meter && m.Usage == o.Usage {
 		m, o = m.Next, o.Next
 	}
 	return m == nil && o == nil && c.At == other.At && c.Requests == other.Requests && c.Today == other.Today &&
-		c.LastUsedAt.Equal(other.LastUsedAt) && c.DeniedOmitted == other.DeniedOmitted
+		c.LastUsedAt.Equal(other.LastUsedAt) && c.DeniedOmitted == other.DeniedOmitted && c.LastRefused == other.LastRefused
 }
 
 // Day returns the requests on the latest day of the counter, the zero value for none.
@@ -359,8 +362,8 @@ func (c *Counter) Day() WindowUsage {
 // back, the later day stays in force. A store persists the values of [Counter.DeniedOn] with the
 // counter.
 func (c *Counter) Deny(at time.Time) bool {
-	if s := uint16(at.Unix()); s != c.deniedSecond {
-		c.deniedSecond, c.deniedInSecond = s, 0
+	if s := max(0, at.Unix()); s != c.LastRefused {
+		c.LastRefused, c.deniedInSecond = s, 0
 	}
 	c.openDeniedDay(DateOf(at))
 	if c.deniedInSecond >= DeniedPerSecond || c.deniedInDay >= DeniedPerDay {
@@ -386,10 +389,18 @@ func (c *Counter) DeniedOn() (day Date, recorded int) {
 }
 
 // AddDenied adds denials that were recorded on a day, or on the later day of
-// [Counter.DeniedOn]. A store restores a counter with AddDenied.
+// [Counter.DeniedOn]. A store restores a counter with AddDenied, and sets LastRefused.
 func (c *Counter) AddDenied(day Date, recorded int) {
 	c.openDeniedDay(day)
 	c.deniedInDay = uint16(min(int(c.deniedInDay)+max(0, recorded), DeniedPerDay))
+}
+
+// LastRefusedAt returns the time LastRefused, the zero time for none.
+func (c *Counter) LastRefusedAt() time.Time {
+	if c.LastRefused == 0 {
+		return time.Time{}
+	}
+	return time.Unix(c.LastRefused, 0).UTC()
 }
 
 // Date returns the day of a day window.

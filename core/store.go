@@ -117,7 +117,11 @@ type Store interface {
 	// A denied request takes none. A dropped bucket is full. A store may drop all buckets when it is closed, and a bucket that is
 	// full under the rate of its last request; when it has 1,000,000 other buckets, it may drop any.
 	//
-	// A refused request is denied and recorded like any denied request, see [Consumption.Refused]. An adjustment is made as
+	// The entry in the history is that of [Consumption.Recorded], with the limit that refused and the request id. LastRefused of the counter of the
+	// key is the second of the last denied request, whether it is recorded or not. Denials of the last moments before the process died
+	// may be missing.
+	//
+	// A refused request is denied and recorded like any denied request, and is never a repeat, see [Consumption.Refused]. An adjustment is made as
 	// [Counter.Adjust] makes it, on the deciding counter only, and its entry is in the history of its key and of its user. It
 	// is as durable as an allowed request, and its request id is remembered in the same way.
 	//

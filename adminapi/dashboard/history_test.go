@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 	b := s.signedIn("Acme")
 	user, key := fmt.Sprintf("/dashboard/users/%d", k.UserID), "/dashboard/keys/"+k.ID
 
-	p := b.get(user).want(t, 200, "1–25 of 33", "/n/31&lt;", "PUT", "cost 5", "in requests, each with its cost", "192.0.2.7", ">denied<", ">allowed<", key, "Some key", `href="`+user+`?page=2#history"`)
+	p := b.get(user).want(t, 200, "1–25 of 33", "/n/31&lt;", "PUT", "cost 5", "in requests, each with its cost", "192.0.2.7", ">denied<", ">allowed<", key, "Some key", `href="`+user+`?page=2#history"`, "quota: 30 of 30 requests a month, the plan&#39;s limit")
 	p.without(t, "/n/3&lt;", "/n/31<")
 	if strings.Index(p.body, "/dear") > strings.Index(p.body, "/n/31") {
 		t.Error("want the newest request first")

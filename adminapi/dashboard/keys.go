@@ -90,16 +90,16 @@ func (q *request) keyFilter() core.KeyFilter {
 	return f
 }
 
-// keyRows reads the users, the plans and the last-used times of keys.
+// keyRows reads the users, the plans and the times of the last requests of keys.
 func (q *request) keyRows(keys []*core.Key) ([]keyRow, error) {
-	used, err := q.svc.LastUsed(q.r.Context(), q.account(), keys)
+	last, err := q.svc.LastRequests(q.r.Context(), q.account(), keys)
 	if err != nil {
 		return nil, err
 	}
 	user, plan := cachedLookup(q, q.svc.User), cachedLookup(q, q.svc.Plan)
 	rows := make([]keyRow, len(keys))
 	for i, k := range keys {
-		rows[i] = keyRow{Key: k, LastUsed: used[i], Now: q.svc.Now()}
+		rows[i] = keyRow{Key: k, LastUsed: last[i].UsedAt, Now: q.svc.Now()}
 		if rows[i].User, err = user(k.UserID); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,11 @@ func per(p core.Period) string {
 	return "a " + p.String()
 }
 
+// refusing returns the limit that refused a request in words: 60 of 60 requests a minute, the plan's limit.
+func refusing(l *core.RefusingLimit) string {
+	return fmt.Sprintf("%s of %s %s %s, the %s's limit", humanize.Comma(l.Used), humanize.Comma(l.Max), l.Meter, per(l.Period), l.Of)
+}
+
 // limit returns a limit in words.
 func limit(max int64) string {
 	if max == core.Unlimited {
@@ -86,7 +92,7 @@ type userCounter struct {
 type counterRow struct {
 	*usage
 	User *core.User
-	Key  *core.Key  // nil: the counter that keys share
+	Key  *core.Key // nil: the counter that keys share
 	Plan *core.Plan
 }
 

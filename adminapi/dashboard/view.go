@@ -46,6 +46,7 @@ var functions = template.FuncMap{
 	"limit":    limit,
 	"per":      per,
 	"costs":    costsOf,
+	"refusing": refusing,
 	"when":     when,
 	"day":      func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
 	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },

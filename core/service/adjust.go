@@ -87,7 +87,7 @@ func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall,
 			c.Account, c.Anchors, c.Retention, c.Adjustment = account, u.Anchors, s.retention(), &a.Adjustment
 			c.Entry = core.Entry{At: s.now().UTC().Truncate(historyGranularity), KeyID: c.KeyID, UserID: c.UserID, IP: secrets.Sanitize(a.IP, core.MaxEntryAddress)}
 			if a.RequestID != "" {
-				c.RequestID = adjustmentID + a.RequestID
+				c.RequestID = core.AdjustmentID + a.RequestID
 			}
 			var v core.ConsumeResult
 			v, err = s.store.Consume(context.WithoutCancel(ctx), &c)
@@ -99,7 +99,3 @@ func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall,
 	}
 	return false, errStaleRead
 }
-
-// adjustmentID is the first byte of the request id of an adjustment. Clients cannot send it: checkRequestID refuses control
-// characters.
-const adjustmentID = "\x00"

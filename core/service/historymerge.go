@@ -25,6 +25,8 @@ type historyMerge struct {
 	unread  []*historySource  // of which nothing was read, the one with the newest entry last
 	index   core.HistoryIndex // nil if the store has none
 	read    int               // counts up to maxSearched
+	endless bool              // read has no bound
+	latest  time.Time         // the time LatestSoFar of the entry that was examined last
 	past    bool              // the page is full, and an entry behind its cursor's place was read
 	more    bool              // there are more than MaxFound matches
 	capped  bool              // the store drops old entries: a history with a new entry may have as many as before
@@ -80,7 +82,7 @@ func (m *historyMerge) readNewer(ctx context.Context) error {
 
 // add adds the sources that have entries. After maxSearched reads the error is errSearched.
 func (m *historyMerge) add(ctx context.Context, sources []*historySource) error {
-	if m.read > maxSearched {
+	if m.read > maxSearched && !m.endless {
 		return errSearched
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -184,6 +186,7 @@ func (src *historySource) fill(ctx context.Context, m *historyMerge) error {
 		case src.total == 0:
 			size = firstHistoryBatch
 		}
+		size = min(size, max(1, maxBuffered/max(1, len(m.sources))))
 		page, total, err := m.s.store.History(ctx, src.of, m.since, core.Page{Number: src.offset/size + 1, Size: size})
 		src.batch = page[min(src.offset%size, len(page)):]
 		if err != nil || len(src.batch) == 0 {

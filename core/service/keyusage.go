@@ -13,7 +13,8 @@ type KeyUsage struct {
 	core.LimitUsage                   // of the first limit of the plan
 	Limits          []core.LimitUsage // of all limits, the primary one first
 	Plan            *core.Plan
-	LastUsedAt      time.Time // of this key; zero: never
+	LastUsedAt      time.Time // of the allowed requests of this key; zero: never
+	LastRefusedAt   time.Time // of its refused requests, in whole seconds; zero: never
 	DeniedOmitted   int64     // denied requests of this key that are not in the history
 }
 
@@ -52,7 +53,7 @@ func (s *Service) keyUsage(v core.View, account, id string) (*KeyUsage, error) {
 	terms := termsOf(pl, u, k, s.now())
 	limits := terms.Usages(&counter, &own, u.Anchors, s.now())
 	return &KeyUsage{LimitUsage: limits[0], Limits: limits, Plan: pl,
-		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
+		LastUsedAt: own.LastUsedAt, LastRefusedAt: own.LastRefusedAt(), DeniedOmitted: own.DeniedOmitted}, nil
 }
 
 // termsOf returns the terms of a key at a time. A nil key stands for the shared counter of the user.
@@ -65,15 +66,21 @@ func termsOf(pl *core.Plan, u *core.User, k *core.Key, at time.Time) core.Terms 
 	return terms
 }
 
-// LastUsed returns when each key was last used; the zero time means never.
-func (s *Service) LastUsed(ctx context.Context, account string, keys []*core.Key) ([]time.Time, error) {
+// LastRequests are the times of the last requests of a key; the zero time means never.
+type LastRequests struct {
+	UsedAt    time.Time // of the last allowed request
+	RefusedAt time.Time // of the last refused request, in whole seconds
+}
+
+// LastRequests returns when each key was last used, and last refused.
+func (s *Service) LastRequests(ctx context.Context, account string, keys []*core.Key) ([]LastRequests, error) {
 	cs, err := countersOf(s.counters(ctx), keys, func(k *core.Key) core.CounterID { return core.CounterID{Account: account, KeyID: k.ID} })
 	if err != nil {
 		return nil, err
 	}
-	times := make([]time.Time, len(cs))
+	times := make([]LastRequests, len(cs))
 	for i := range cs {
-		times[i] = cs[i].LastUsedAt
+		times[i] = LastRequests{cs[i].LastUsedAt, cs[i].LastRefusedAt()}
 	}
 	return times, nil
 }

@@ -119,7 +119,7 @@ func TestPriceOfARequest(t *testing.T) {
 func TestPriceAboveTheLargestCost(t *testing.T) {
 	c, store, secret := priced(t, rule("*", "", map[string]core.Price{"tokens": "1000000000*input"}))
 	store.last = core.Consumption{}
-	_, err := c.svc.Validate(t.Context(), c.id, service.Request{Secret: secret, Endpoint: "/", Method: "GET", CostByPrice: true, Usage: core.Quantities{"input": 2}})
+	_, err := c.svc.Validate(t.Context(), c.id, service.Request{Secret: secret, Endpoint: "/", Method: "GET", CostByPrice: true, Usage: core.Quantities{"input": 1001}})
 	if e, ok := errors.AsType[*core.Error](err); !ok || e.Code != core.CodeInvalidRequest || e.Field != "usage" || store.last.KeyID != "" {
 		t.Errorf("got %v, and the consumption %+v", err, store.last)
 	}

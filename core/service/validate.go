@@ -176,7 +176,7 @@ func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) er
 // record, so errors of the store are ignored.
 func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, reason core.Reason) {
 	c := s.newConsumption(d, k, r)
-	c.Shared, c.Refused = k == nil || k.PlanID == "", reason
+	c.Shared, c.Refused, c.RequestID = k == nil || k.PlanID == "", reason, strings.Clone(r.RequestID)
 	_, _ = s.store.Consume(context.Background(), c)
 }
 

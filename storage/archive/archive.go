@@ -138,6 +138,7 @@ type Counter struct {
 	Today         int64     `json:"today"` // requests on the UTC day of At
 	Usage         []Usage   `json:"usage"` // sorted by meter, requests first, then by period; usage of 0 is left out
 	LastUsedAt    time.Time `json:"last_used_at,omitzero"`
+	LastRefusedAt time.Time `json:"last_refused_at,omitzero"` // in whole seconds
 	DeniedOmitted int64     `json:"denied_omitted,omitempty"` // denied requests that are not in the history
 }
 
@@ -206,7 +207,7 @@ func (a anchors) add(resource any) {
 // newCounter returns the record of a counter. The user of the counter has the anchors.
 func newCounter(of core.CounterID, c *core.Counter, anchors core.Anchors) *Counter {
 	at := time.Unix(c.At, 0).UTC()
-	r := &Counter{CounterID: of, At: at, Today: c.Today, Usage: []Usage{}, DeniedOmitted: c.DeniedOmitted}
+	r := &Counter{CounterID: of, At: at, Today: c.Today, Usage: []Usage{}, LastRefusedAt: c.LastRefusedAt(), DeniedOmitted: c.DeniedOmitted}
 	if !c.LastUsedAt.IsZero() {
 		r.LastUsedAt = c.LastUsedAt.UTC()
 	}

@@ -194,6 +194,7 @@ func (c *checker) putCounter(v *Counter) {
 	c.beginUsage(v.CounterID, *v)
 	c.notAhead("counter", v.At)
 	c.notAhead("counter", v.LastUsedAt)
+	c.notAhead("counter", v.LastRefusedAt)
 	if err := v.check(c.anchors[v.CounterID]); err != nil {
 		c.problem("the counter of %s: %v", nameOf(v.CounterID), err)
 	}

@@ -36,6 +36,11 @@ func isID(id string) bool {
 // counter returns the counter of a record. The user of the counter has the anchors.
 func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
 	c = core.Counter{At: r.At.Unix(), Today: r.Today, LastUsedAt: r.LastUsedAt, DeniedOmitted: r.DeniedOmitted}
+	if t := r.LastRefusedAt; !t.IsZero() {
+		if c.LastRefused = t.Unix(); c.LastRefused < 1 || t.Nanosecond() != 0 {
+			return c, errors.New("last_refused_at must be after 1970-01-01T00:00:00Z, in whole seconds")
+		}
+	}
 	if len(r.Usage) > (core.MaxMetersEver+1)*len(core.Periods()) {
 		return c, fmt.Errorf("a counter must have at most %d meters", core.MaxMetersEver)
 	}
@@ -127,7 +132,16 @@ func (e *Event) check() error {
 			return fmt.Errorf("a settlement must have the id of a hold, a cost from 0 to %d, and the status settled, released or expired", int64(maxNumber))
 		}
 	}
+	if l := e.Limit; l != nil {
+		if e.Reason != core.ReasonQuota || !core.IsMeterName(l.Meter) || !isNumber(l.Max, l.Used) || !slices.Contains(core.Periods(), l.Period) ||
+			!slices.Contains([]core.Origin{core.OfPlan, core.OfUser, core.OfKey}, l.Of) {
+			return fmt.Errorf("a limit must refuse for the reason quota, be of plan, user or key, and have the name of a meter, a period, and numbers from 0 to %d",
+				int64(maxNumber))
+		}
+	}
 	switch {
+	case len(e.RequestID) > core.MaxRequestIDLength || !utf8.ValidString(e.RequestID):
+		return fmt.Errorf("request_id must be UTF-8 of at most %d bytes", core.MaxRequestIDLength)
 	case !isID(e.KeyID) && e.KeyID != "":
 		return errors.New("key_id must be 1 to 64 letters, digits, _ or -")
 	case e.UserID < 0 || e.UserID > maxNumber:

@@ -159,7 +159,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 	case key == nil || user == nil || key.busy != nil || user.busy != nil:
 		d.absent = true
 		return d
-	case c.RequestID != "" && !keyShard.requestIDs.currentLocked(requestKey{of, c.RequestID}, known):
+	case c.RequestID != "" && c.Refused == "" && !keyShard.requestIDs.currentLocked(requestKey{of, c.RequestID}, known):
 		d.outdated = true
 		return d
 	}
@@ -193,7 +193,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d d
 		d.err = tooMany
 	case !c.Counts() && c.Adjustment == nil:
 	case !d.result.Allowed:
-		s.appendDenied(c, key, user, d.result.Reason)
+		s.appendDenied(c, key, user, &d.result)
 	default:
 		var position int64
 		position, d.ticket, d.err = s.append(c, key, user, &d.result, nil)
@@ -218,12 +218,12 @@ func (s *Store) rememberLocked(sh *shard, id requestKey, position int64) {
 // append appends the event of an allowed request, of an adjustment or of the settlement of an open hold, and then counts it. When the event log refuses the event, the
 // counters and the open holds stay as they are. The caller holds the locks of the shards of both counters.
 func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeResult, settled *openHold) (position int64, t eventlog.Ticket, err error) {
-	e := newEvent(c, key, user, "")
+	e := newEvent(c, key, user, v)
 	if settled != nil {
 		e.opened = settled.position
 	}
 	if c.RequestID != "" {
-		e.requestID, e.first = c.RequestID, &answer{c.Terms, *v}
+		e.idToFind, e.first = c.RequestID, &answer{c.Terms, *v}
 	}
 	var buf [eventBuffer]byte
 	record := e.encode(buf[:0])
@@ -246,10 +246,10 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 // appendDenied appends the event of a denied request, unless the history has its limit of denials or the event log has
 // no room. In these two cases only the counters include the denial, and DeniedOmitted of the key counts the omission. The
 // caller holds the locks of the shards of both counters.
-func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason core.Reason) {
+func (s *Store) appendDenied(c *core.Consumption, key, user *counter, v *core.ConsumeResult) {
 	record := key.Deny(c.Entry.At)
 	if record && s.events.TakesUnawaited() {
-		e := newEvent(c, key, user, reason)
+		e := newEvent(c, key, user, v)
 		var buf [eventBuffer]byte
 		record := e.encode(buf[:0])
 		if position, err := s.events.Append(record.append, e.keep(s.clock.Load(), c.Retention)); err == nil {
@@ -271,18 +271,15 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason cor
 	}
 }
 
-// newEvent returns the event of a request. The reason is "" for an allowed request.
-func newEvent(c *core.Consumption, key, user *counter, reason core.Reason) event {
-	e := event{Entry: c.Entry, account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At)}
+// newEvent returns the event of a request with its result.
+func newEvent(c *core.Consumption, key, user *counter, v *core.ConsumeResult) event {
+	e := event{Entry: c.Recorded(v), account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At)}
 	if key != user {
 		e.key, e.ofKey = key.number, key.next(c.Entry.At)
 	}
-	e.Adjustment, e.Settlement = c.Adjustment, c.Settlement
-	if c.Hold != nil && reason == "" {
-		e.hold, e.HoldID = c.Hold, c.Hold.ID
+	if !e.Denied {
+		e.hold = c.Hold
 	}
-	e.KeyID, e.UserID, e.Cost, e.Costs, e.Denied = c.KeyID, c.UserID, c.Cost, c.Costs, reason != ""
-	e.Reason = reason
 	if len(c.Anchors) > 0 && !e.Denied {
 		since := c.Anchors.Since(c.Entry.At)
 		e.since = &since
@@ -329,7 +326,7 @@ type noAnswer struct {
 // lookUp returns the answer to the first request with the same id within the last 24 hours, nil without one. It returns an error when
 // the key or the user of a request with an id does not exist.
 func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeResult, known noAnswer, err error) {
-	if c.RequestID == "" {
+	if c.RequestID == "" || c.Refused != "" {
 		return nil, known, nil
 	}
 	if err := s.loadBoth(c, key, user); err != nil {
@@ -354,7 +351,7 @@ func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeR
 		return nil, known, nil
 	case err != nil:
 		return nil, known, err
-	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
+	case e.KeyID != c.KeyID || e.idToFind != c.RequestID || !c.Repeats(e.At):
 		return nil, known, nil
 	case e.Adjustment != nil: // no limit has decided
 		return &core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, known, nil

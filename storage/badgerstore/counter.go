@@ -173,6 +173,7 @@ func (t *counterState) replay(e *event, kind uint32, position int64) error {
 	}
 	if e.Denied && !e.uncounted && (kind == kindKey || e.key == 0) { // of a request, core.Counter.Deny has done this
 		t.AddDenied(core.DateOf(e.At), 1)
+		t.LastRefused = max(0, e.At.Unix())
 	}
 	t.count(e, kind, position)
 	return nil

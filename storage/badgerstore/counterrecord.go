@@ -28,7 +28,8 @@ const (
 //	days              their number, a uvarint; of each by how many days it is before at, the number and the usage: varint, uvarints
 //	with stateMore:
 //	  omitted denials uvarint
-//	  denials         the day of the last denials and the number recorded on that day: uvarints
+//	  denials         the day of the last denials, and the number recorded on that day, plus refusedFollows: uvarints
+//	  last refused    with refusedFollows: the second, uvarint
 //	  meters          their number, uvarint; of each meter its name, a text, and the usage of each period
 //	chain             uvarints, newest first: each the distance from the position after it, the first from applied
 func (t *counterState) encode(b []byte) []byte {
@@ -64,11 +65,19 @@ func appendPeriodUsage(b []byte, t *core.PeriodUsage) []byte {
 	return b
 }
 
+// refusedFollows is added to the number of recorded denials, at most core.DeniedPerDay, when the second of the last one follows.
+const refusedFollows = 1 << 14
+
 // appendMore appends the optional numbers.
 func (t *counterState) appendMore(b []byte) []byte {
 	date, recorded := t.DeniedOn()
 	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(date)), uint64(recorded))
+	b = binary.AppendUvarint(b, uint64(date))
+	if t.LastRefused == 0 {
+		b = binary.AppendUvarint(b, uint64(recorded))
+	} else {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(recorded)|refusedFollows), uint64(t.LastRefused))
+	}
 	n := 0
 	for m := t.Meters; m != nil; m = m.Next {
 		n++
@@ -85,7 +94,7 @@ func (t *counterState) date() core.Date { return core.DateOf(time.Unix(t.At, 0))
 
 func (t *counterState) flags() uint64 {
 	_, recorded := t.DeniedOn()
-	more := t.DeniedOmitted != 0 || recorded != 0 || t.Meters != nil
+	more := t.DeniedOmitted != 0 || recorded != 0 || t.LastRefused != 0 || t.Meters != nil
 	return uint64(stateStale*flagByte(t.archiveStale) | stateMore*flagByte(more))
 }
 
@@ -143,7 +152,11 @@ func (r *decoder) periodUsage() (t core.PeriodUsage) {
 // more reads the optional numbers of a counter.
 func (r *decoder) more(t *counterState) {
 	t.DeniedOmitted = int64(r.Uvarint())
-	t.AddDenied(core.Date(r.Uvarint()), int(r.Uvarint()))
+	date, recorded := core.Date(r.Uvarint()), r.Uvarint()
+	if recorded&refusedFollows != 0 {
+		t.LastRefused = int64(r.Uvarint())
+	}
+	t.AddDenied(date, int(recorded&^refusedFollows))
 	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
 		name := r.Text()
 		t.SetMeter(name, r.periodUsage())

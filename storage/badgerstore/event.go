@@ -63,11 +63,11 @@ type event struct {
 	ofKey     link
 	ofUser    link
 
-	hold      *core.NewHold // of a request that opens a hold; with its HoldID
-	opened    int64         // of a settlement: the position of the event that opened the hold
-	since     *core.Since   // of a user with anchors; nil for the calendar
-	requestID string        // "" for a request without an id
-	first     *answer       // the answer to the request, if it has an id
+	hold     *core.NewHold // of a request that opens a hold; with its HoldID
+	opened   int64         // of a settlement: the position of the event that opened the hold
+	since    *core.Since   // of a user with anchors; nil for the calendar
+	idToFind string        // the request id by which a repeat finds the event: [core.Consumption.RequestID]; "" for none
+	first    *answer       // the answer to the request, if it has an idToFind
 }
 
 // answer is the stored answer to the first request with a request id.
@@ -138,12 +138,13 @@ func (e *event) holdID() string {
 //	cost                              uvarint
 //	key id, endpoint, method, address texts
 //	with flagCosts:                   see appendCosts
-//	with flagDenied:                  the index of the reason in [core.Reasons], 1 byte
+//	with flagDenied:                  the index of the reason in [core.Reasons], plus reasonLimit if a limit follows: 1 byte
+//	  limit                           see appendLimit
 //	with flagAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
 //	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
-//	only with a request id:
+//	with flagRequestID:
 //	  request id                      text
-//	  answer                          see answer.append
+//	  answer                          see answer.append; not of a denied or imported event
 //	links of the key, of the user     see link.append
 func (e *event) encode(b []byte) encodedEvent {
 	b = append(e.encodeHold(b), e.flags())
@@ -160,7 +161,10 @@ func (e *event) encode(b []byte) encodedEvent {
 		b = appendCosts(b, e.Costs)
 	}
 	if e.Denied { // an imported denial may have no reason: then a quota was used up
-		b = append(b, byte(max(0, slices.Index(core.Reasons(), e.Reason))))
+		b = append(b, byte(max(0, slices.Index(core.Reasons(), e.Reason)))|reasonLimit*flagByte(e.Limit != nil))
+		if e.Limit != nil {
+			b = appendLimit(b, e.Limit)
+		}
 	}
 	if a := e.Adjustment; a != nil {
 		b = append(record.AppendText(b, a.Meter), flagByte(a.Set))
@@ -172,10 +176,33 @@ func (e *event) encode(b []byte) encodedEvent {
 			b = binary.AppendVarint(b, e.At.Unix()-e.since[p])
 		}
 	}
-	if e.requestID != "" {
-		b = e.first.append(record.AppendText(b, e.requestID))
+	switch {
+	case e.idToFind != "":
+		b = e.first.append(record.AppendText(b, e.idToFind))
+	case e.RequestID != "":
+		b = record.AppendText(b, e.RequestID)
 	}
 	return encodedEvent{e, b}
+}
+
+// reasonLimit is added to the index of a reason when the limit that refused follows.
+const reasonLimit = 0x40
+
+// origins are the owners of limits. Events keep the index in this list.
+var origins = []core.Origin{core.OfPlan, core.OfUser, core.OfKey}
+
+// appendLimit appends the limit that refused: 5 bytes for 60 of 60 requests a minute.
+//
+//	period plus 8 times the index of the owner in origins  1 byte
+//	meter                                                  text, "" for requests
+//	max, used                                              uvarints
+func appendLimit(b []byte, l *core.RefusingLimit) []byte {
+	meter := l.Meter
+	if meter == core.MeterRequests {
+		meter = ""
+	}
+	b = append(b, byte(l.Period)|byte(max(0, slices.Index(origins, l.Of)))<<3)
+	return binary.AppendUvarint(binary.AppendUvarint(record.AppendText(b, meter), uint64(l.Max)), uint64(l.Used))
 }
 
 // encodeHold appends the bytes in front of an event that opens or ends a hold. It appends nothing for any other event.
@@ -207,7 +234,7 @@ func appendCosts(b []byte, costs []core.MeterCost) []byte {
 }
 
 func (e *event) flags() byte {
-	return flagDenied*flagByte(e.Denied) | flagShared*flagByte(e.shared) | flagRequestID*flagByte(e.requestID != "") |
+	return flagDenied*flagByte(e.Denied) | flagShared*flagByte(e.shared) | flagRequestID*flagByte(e.RequestID != "" || e.idToFind != "") |
 		flagUncounted*flagByte(e.uncounted) | flagCosts*flagByte(len(e.Costs) > 0) | flagSince*flagByte(e.since != nil) |
 		flagAdjustment*flagByte(e.Adjustment != nil)
 }
@@ -289,7 +316,7 @@ const maxRetention = 100 * 365 * 24 * time.Hour
 // keep returns how long an event that is written now is kept. Until is the end of its retention. Before Hard the event is
 // kept in any case: a repeat of its request id, or a read or settlement of its hold, needs the event.
 func (e *event) keep(now int64, retention time.Duration) (k eventlog.Keep) {
-	if e.requestID != "" || e.Settlement != nil {
+	if e.idToFind != "" || e.Settlement != nil {
 		k.Hard = now + int64(idRetention/time.Second)
 	}
 	if e.hold != nil {

@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -38,7 +39,7 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		e.hold = nil
 	}
 	if e.Denied {
-		e.Reason = r.reason()
+		e.Reason, e.Limit = r.reason()
 	}
 	if flags&flagAdjustment != 0 {
 		e.Adjustment = r.adjustment()
@@ -51,8 +52,10 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		e.since = &since
 	}
 	if flags&flagRequestID != 0 {
-		e.requestID = r.Text()
-		e.first = r.answer()
+		id := r.Text()
+		if e.RequestID = core.ShownRequestID(id); !e.Denied && !e.uncounted {
+			e.idToFind, e.first = id, r.answer()
+		}
 	}
 	e.ofKey, e.ofUser = r.link(position), r.link(position)
 	if r.Failed() || !r.Ended() {
@@ -68,12 +71,29 @@ func (r *decoder) costs() (costs []core.MeterCost) {
 	return costs
 }
 
-func (r *decoder) reason() core.Reason {
-	if i := r.Uvarint(); i < uint64(len(core.Reasons())) {
-		return core.Reasons()[i]
+// reason reads the reason of a denial, and the limit that refused, nil for none.
+func (r *decoder) reason() (reason core.Reason, l *core.RefusingLimit) {
+	i := r.Uint(1)
+	if int(i&^reasonLimit) >= len(core.Reasons()) {
+		r.Fail()
+		return "", nil
 	}
-	r.Fail()
-	return ""
+	if i&reasonLimit != 0 {
+		l = r.limit()
+	}
+	return core.Reasons()[i&^reasonLimit], l
+}
+
+// limit reads what appendLimit appends.
+func (r *decoder) limit() *core.RefusingLimit {
+	n := r.Uint(1)
+	l := &core.RefusingLimit{Period: core.Period(n & 7), Meter: cmp.Or(r.Text(), core.MeterRequests), Max: int64(r.Uvarint()), Used: int64(r.Uvarint())}
+	if l.Period > core.Lifetime || n>>3 >= uint64(len(origins)) {
+		r.Fail()
+		return nil
+	}
+	l.Of = origins[n>>3]
+	return l
 }
 
 func (r *decoder) adjustment() *core.Adjustment {

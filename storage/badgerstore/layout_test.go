@@ -27,6 +27,7 @@ var states = map[string]counterState{
 	"zero":   {},
 	"denied": {Counter: withDenials(10_000), entries: 1, applied: 8, chain: []int64{8}, newest: momentOf(noon),
 		days: []dayNumber{{20_000, record.DayDenied, 12_345}}},
+	"refused":                   {Counter: core.Counter{LastRefused: noon.Unix(), DeniedOmitted: 1}},
 	"denied, its days replaced": {Counter: withDenials(1), archiveStale: true},
 	"used": {Counter: core.Counter{
 		At: -3, Requests: core.PeriodUsage{2, math.MaxInt64, 0, 1, math.MaxInt64, 0, math.MaxInt64}, Today: math.MaxInt64,
@@ -39,6 +40,7 @@ var states = map[string]counterState{
 // withDenials returns a counter with a number of recorded denials.
 func withDenials(recorded int) (c core.Counter) {
 	c.AddDenied(20_000, recorded)
+	c.LastRefused = 20_000 * 24 * 60 * 60
 	return c
 }
 
@@ -80,7 +82,8 @@ func recordOf(e *event, position int64) []byte {
 func TestEventSize(t *testing.T) {
 	l := link{number: math.MaxInt64, prev: 1, jump: 1, late: math.MaxInt64}
 	e := event{
-		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true, Reason: core.ReasonExpired,
+		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true, Reason: core.ReasonQuota,
+			Limit: &core.RefusingLimit{Of: core.OfKey, Meter: strings.Repeat("x", 32), Period: core.Lifetime, Max: core.MaxLimit, Used: core.MaxLimit},
 			KeyID: "key_" + strings.Repeat("x", 20), Endpoint: strings.Repeat("x", core.MaxEntryEndpoint),
 			Method: strings.Repeat("x", core.MaxEntryMethod), IP: strings.Repeat("x", core.MaxEntryAddress)},
 		account: math.MaxUint32, key: math.MaxInt64, shared: true, ofKey: l, ofUser: l,
@@ -90,12 +93,17 @@ func TestEventSize(t *testing.T) {
 		for range meters {
 			e.Costs = append(e.Costs, core.MeterCost{Meter: strings.Repeat("x", 32), Cost: core.MaxMeterCost})
 		}
-		if n := len(recordOf(&e, math.MaxInt64)) + record; n > core.MaxEntrySize+meters*core.MaxMeterSize {
-			t.Errorf("%d meters: got %d bytes, want %d at most", meters, n, core.MaxEntrySize+meters*core.MaxMeterSize)
+		if n, most := len(recordOf(&e, math.MaxInt64))+record, core.MaxEntrySize+(meters+1)*core.MaxMeterSize; n > most {
+			t.Errorf("%d meters and a limit: got %d bytes, want %d at most", meters, n, most)
 		}
 	}
+	e.RequestID = strings.Repeat("x", core.MaxRequestIDLength)
+	if n, most := len(recordOf(&e, math.MaxInt64))+record, core.MaxEntrySize+2*core.MaxMeterSize+len(e.RequestID)+2; n > most {
+		t.Errorf("a denied request with an id: got %d bytes, want %d at most", n, most)
+	}
+	e.RequestID = ""
 	var since core.Since
-	e.Denied, e.Reason, e.Costs, e.Endpoint, e.Method, e.since = false, "", nil, "", "", &since
+	e.Denied, e.Reason, e.Limit, e.Costs, e.Endpoint, e.Method, e.since = false, "", nil, nil, "", "", &since
 	e.Adjustment = &core.Adjustment{Meter: strings.Repeat("x", 32), Set: true, Period: core.Lifetime, Value: core.MaxLimit, Reason: strings.Repeat("x", 200)}
 	if n := len(recordOf(&e, math.MaxInt64)) + record; n > core.MaxEntrySize {
 		t.Errorf("an adjustment: got %d bytes, want %d at most", n, core.MaxEntrySize)
@@ -109,25 +117,31 @@ func TestEvent(t *testing.T) {
 	month, ever := core.Month.Window(noon), core.Lifetime.Window(noon)
 	since := core.Anchors{{Start: noon.AddDate(0, 0, -3)}}.Since(noon)
 	usual := event{
-		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, Denied: true, Reason: core.ReasonQuota},
+		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, RequestID: "id"},
 		account: math.MaxUint32, key: math.MaxInt64, shared: true,
-		ofKey:     link{number: 5, prev: position - 100, jump: 7, late: 5},
-		ofUser:    link{number: math.MaxInt64, prev: position - 1},
-		requestID: "id", first: &answer{core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Month, Limit: math.MaxInt64},
+		ofKey:    link{number: 5, prev: position - 100, jump: 7, late: 5},
+		ofUser:   link{number: math.MaxInt64, prev: position - 1},
+		idToFind: "id", first: &answer{core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Month, Limit: math.MaxInt64},
 			core.ConsumeResult{Usage: core.Usage{Window: month, Used: 3}}},
 	}
-	meters, anchored, limited, expired, adjusted := usual, usual, usual, usual, usual
-	expired.Reason = core.ReasonExpired
-	adjusted.Denied, adjusted.Reason, adjusted.since = false, "", &since
+	meters, anchored, limited, adjusted, refused := usual, usual, usual, usual, usual
+	refused.Denied, refused.Reason, refused.idToFind, refused.first = true, core.ReasonQuota, "", nil
+	refused.Limit = &core.RefusingLimit{Of: core.OfKey, Meter: core.MeterRequests, Period: core.Lifetime, Max: core.MaxLimit, Used: core.MaxLimit}
+	expired, ofTokens, imported := refused, refused, usual
+	expired.Reason, expired.Limit, expired.RequestID = core.ReasonConcurrency, nil, ""
+	ofTokens.Limit = &core.RefusingLimit{Of: core.OfPlan, Meter: "tokens", Max: 1}
+	imported.uncounted, imported.idToFind, imported.first = true, "", nil
+	adjusted.since, adjusted.idToFind = &since, core.AdjustmentID+"id"
 	adjusted.Adjustment = &core.Adjustment{Meter: "tokens", Set: true, Period: core.Lifetime, Value: -core.MaxLimit, Reason: "a grant"}
 	meters.Costs = []core.MeterCost{{Meter: "spend", Cost: 1}, {Meter: "tokens", Cost: core.MaxMeterCost}}
-	anchored.since, anchored.requestID, anchored.first = &since, "", nil
+	anchored.since, anchored.idToFind, anchored.first, anchored.RequestID = &since, "", nil, ""
 	terms := core.Terms{Period: core.Month, OnExceed: core.AllowExceed, Limit: 9, Further: []core.Limit{{Meter: "tokens", Max: 7, Period: core.Lifetime}}, OfUser: 2,
 		Own: core.OwnLimits{Limits: []core.Limit{{Meter: "spend", Max: 3, Period: core.Minute, OnExceed: core.AllowExceed}}}}
 	limited.first = &answer{terms, core.ConsumeResult{Deciding: 1, Usage: core.Usage{Window: ever, Used: 5}, Limits: []core.LimitUsage{
 		{Limit: terms.LimitAt(0), Of: core.OfPlan, Usage: core.Usage{Window: month, Used: 1}}, {Limit: terms.LimitAt(1), Of: core.OfUser, Usage: core.Usage{Window: ever, Used: 5}},
 		{Limit: terms.LimitAt(2), Of: core.OfKey, Usage: core.Usage{Window: month, Used: 2}}}}}
-	for name, want := range map[string]event{"usual": usual, "meters": meters, "anchored": anchored, "limits": limited, "expired": expired, "adjusted": adjusted} {
+	for name, want := range map[string]event{"usual": usual, "meters": meters, "anchored": anchored, "limits": limited, "expired": expired, "adjusted": adjusted,
+		"refused": refused, "of tokens": ofTokens, "imported": imported} {
 		b := recordOf(&want, position)
 		got, err := decodeEvent(b, position)
 		if err != nil {

@@ -177,10 +177,10 @@ func (r *replay) load(of ref, position int64) (*counter, error) {
 // event replays an event for the counters of its key and of its user. Either may be deleted.
 func (r *replay) event(e *event, position int64) error {
 	key, user := e.refs()
-	if e.requestID != "" {
+	if e.idToFind != "" {
 		r.remembered++
 		of := e.requestIDOwner()
-		r.s.counters.shard(of).requestIDs.positions[requestKey{of, e.requestID}] = position
+		r.s.counters.shard(of).requestIDs.positions[requestKey{of, e.idToFind}] = position
 	}
 	r.hold(e, position)
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))

@@ -75,7 +75,7 @@ func (s *Store) appendEnd(c *core.Consumption, of, ofUser ref) (d decided) {
 		d.expired, d.at = h, c.Entry.At
 		return d
 	}
-	_, d.ticket, d.err = s.append(c, key, user, nil, h)
+	_, d.ticket, d.err = s.append(c, key, user, new(core.ConsumeResult), h)
 	d.appended = d.err == nil
 	return d
 }

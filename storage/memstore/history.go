@@ -57,16 +57,13 @@ func (s *Store) CountFrom(_ context.Context, of core.CounterID, since, from time
 
 var _ core.HistoryIndex = (*Store)(nil)
 
-// appendEntry appends the entry of a request to the histories of its key and user. The reason is "" unless it is denied.
-func (s *Store) appendEntry(c *core.Consumption, reason core.Reason) {
-	e := c.Entry
-	for _, text := range []*string{&e.Endpoint, &e.Method, &e.IP} {
+// appendEntry appends the entry of a request with its result to the histories of its key and user.
+func (s *Store) appendEntry(c *core.Consumption, v *core.ConsumeResult) {
+	e := c.Recorded(v)
+	for _, text := range []*string{&e.Endpoint, &e.Method, &e.IP, &e.RequestID} {
 		*text = strings.Clone(*text) // it may be a part of a long body
 	}
-	e.At, e.Denied, e.Reason, e.Adjustment, e.Settlement = normalTime(e.At), reason != "", reason, c.Adjustment, c.Settlement
-	if c.Hold != nil && reason == "" {
-		e.HoldID = c.Hold.ID
-	}
+	e.At = normalTime(e.At)
 	if c.KeyID != "" {
 		s.usage(core.CounterID{Account: c.Account, KeyID: c.KeyID}).addEntry(e)
 	}
@@ -85,6 +82,9 @@ func (u *usage) addEntry(e core.Entry) {
 // copyOfEntry returns a deep copy.
 func copyOfEntry(e core.Entry) core.Entry {
 	e.Costs = slices.Clone(e.Costs)
+	if e.Limit != nil {
+		e.Limit = new(*e.Limit)
+	}
 	if e.Adjustment != nil {
 		e.Adjustment = new(*e.Adjustment)
 	}

@@ -149,7 +149,7 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 		}
 		u.changeDay(date, number, by)
 	}
-	s.appendEntry(c, "")
+	s.appendEntry(c, new(core.ConsumeResult))
 	*h = *copyOfHold(h.Close(c))
 }
 

@@ -34,7 +34,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			return err
 		}
 		of := s.usage(core.CounterID{Account: c.Account, KeyID: c.KeyID, UserID: c.UserID})
-		if first, ok := of.firstResult(c); ok {
+		if first, ok := of.firstResult(c); ok && c.Refused == "" {
 			v = first
 			return nil
 		}
@@ -50,7 +50,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 		}
 		if c.Adjustment != nil {
 			deciding.counter.Adjust(c.Adjustment, c.Charge())
-			s.appendEntry(c, "")
+			s.appendEntry(c, &v)
 			of.rememberResult(c, v)
 			return nil
 		}
@@ -70,7 +70,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 		if !v.Allowed && !of.counter.Deny(c.Entry.At) {
 			return nil
 		}
-		s.appendEntry(c, v.Reason)
+		s.appendEntry(c, &v)
 		if v.Allowed {
 			of.rememberResult(c, v)
 		}

@@ -30,14 +30,21 @@ const (
 // maxNarrow is the maximum of a usage that is not in the wide form.
 const maxNarrow = 1<<40 - 1
 
-// decodeCounter decodes a stored counter without its other meters.
-func decodeCounter(b string) (c core.Counter, err error) {
+// decodeCounter decodes the stored counter of a field, without its other meters. denials is the keylessField of a user.
+func decodeCounter(field, b, denials string) (c core.Counter, err error) {
 	r := record.NewReader([]byte(b))
 	if s, ns := r.Uint(5), r.Uint(4); s != 0 || ns != 0 {
 		c.LastUsedAt, c.At = time.Unix(int64(s), int64(ns)).UTC(), int64(s)
 	}
 	c.DeniedOmitted = int64(r.Uint(4))
-	r.Bytes(10) // see encodeCounter
+	if field == userField {
+		r.Bytes(9) // time of the latest entry
+		c.LastRefused = int64(record.NewReader([]byte(denials)).Uint(5))
+	} else {
+		c.LastRefused = int64(r.Uint(4))
+		r.Bytes(5) // see encodeCounter
+	}
+	r.Bytes(1) // number of moves
 	form, size := byte(r.Uint(1)), 5
 	if form&formWide != 0 {
 		size = 7
@@ -104,9 +111,9 @@ func encodeMeters(c *core.Counter) string {
 // appendMeter appends the name of a meter and its length, as the scripts read it.
 func appendMeter(b []byte, name string) []byte { return append(append(b, byte(len(name))), name...) }
 
-// decodeWithMeters decodes a stored counter and the field with its other meters.
-func decodeWithMeters(b, meters string) (c core.Counter, err error) {
-	if c, err = decodeCounter(b); err == nil && hasMeters(b) {
+// decodeWithMeters decodes the stored counter of a field and the fields with its other meters and, of a user, its denials.
+func decodeWithMeters(field, b, meters, denials string) (c core.Counter, err error) {
+	if c, err = decodeCounter(field, b, denials); err == nil && hasMeters(b) {
 		err = decodeMeters(&c, meters)
 	}
 	return c, err

@@ -141,7 +141,7 @@ func (s *Store) readDays(only core.Date) reading[counterDays] {
 		if only != allDays {
 			return s.client.B().Hmget().Key(at.slot.counters()).Field(names...).Build()
 		}
-		return readDaysScript.command(s.client.B(), loaded, []string{at.slot.counters(), at.slot.pastDays(at.field)}, append(names, metersField(at.field)))
+		return readDaysScript.command(s.client.B(), loaded, []string{at.slot.counters(), at.slot.pastDays(at.field)}, append(names, metersField(at.field), keylessField(at.field)))
 	}, decodeDays}
 }
 
@@ -152,10 +152,11 @@ func decodeDays(at location, r rueidis.RedisResult) (c counterDays, here bool, e
 		return c, false, unavailable(err)
 	}
 	c.days = record.Days{}
-	fields, meters := dayFields(at.field), ""
+	fields, meters, denials := dayFields(at.field), "", ""
 	if len(parts) > len(fields) {
 		meters, _ = text(parts[len(fields)])
-		past, _ := text(parts[len(fields)+1])
+		denials, _ = text(parts[len(fields)+1])
+		past, _ := text(parts[len(fields)+2])
 		if err := addPast(c.days, past); err != nil {
 			return c, false, err
 		}
@@ -167,7 +168,7 @@ func decodeDays(at location, r rueidis.RedisResult) (c counterDays, here bool, e
 		}
 		var t core.WindowUsage
 		if i == 0 {
-			c.counter, err = decodeWithMeters(b, meters)
+			c.counter, err = decodeWithMeters(at.field, b, meters, denials)
 			here, t = err == nil && !isMoving(b), c.counter.Day()
 		} else {
 			t, err = decodeDayCount(b)

@@ -17,8 +17,8 @@ import (
 func TestOtherFormat(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, format := range []string{"5", "v2"} {
-		want := fmt.Sprintf(`has the format %q, this version of Limitkeeper supports "v1": run the version that wrote the data, or choose`, format)
+	for _, format := range []string{"5", "v1", "v9"} {
+		want := fmt.Sprintf(`has the format %q, this version of Limitkeeper supports "v2": run the version that wrote the data, or choose`, format)
 		server.Do(t, "SET", "limitkeeper:{registry}format", format)
 		s, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{server.Addr()}, Timeout: 5 * time.Second})
 		if err == nil {
@@ -45,7 +45,7 @@ func TestFormatChanges(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		server.Do(t, "SET", "limitkeeper:{registry}format", "v2")
+		server.Do(t, "SET", "limitkeeper:{registry}format", "v9")
 		until(t, "the refusal", func() bool { return errors.Is(call(), core.ErrUnavailable) })
 		if err := s.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "Another version of Limitkeeper has upgraded the data") {
 			t.Errorf("got the health %v, want that another version has upgraded the data", err)
@@ -53,7 +53,7 @@ func TestFormatChanges(t *testing.T) {
 		if st := s.Stats(); st.Lost {
 			t.Error("the store says that Redis has lost data")
 		}
-		server.Do(t, "SET", "limitkeeper:{registry}format", "v1")
+		server.Do(t, "SET", "limitkeeper:{registry}format", "v2")
 		until(t, "the end of the refusal", func() bool { return call() == nil && s.Health(t.Context()) == nil })
 	}
 	if n := strings.Count(log.String(), "has upgraded the data"); n != 2 {

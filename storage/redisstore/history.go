@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -78,10 +79,11 @@ func decodeHistory(r rueidis.RedisResult) ([]core.Entry, int, error) {
 	return entries, int(number(all[0])), nil
 }
 
-// The first byte of an entry: 0 for allowed, 61 for allowed with a hold, 1 + the index in [core.Reasons] for denied, 62 for a settlement, 63 for an adjustment; plus markLate if an older entry of
+// The first byte of an entry: 0 for allowed, 60 for denied by a limit that is at its end, 61 for allowed with a hold, 1 + the index in [core.Reasons] for denied, 62 for a settlement, 63 for an adjustment; plus markLate if an older entry of
 // the history is later. See shared.lua.
 const (
 	markAllowed    byte = 0
+	markLimit      byte = 60
 	markHold       byte = 61
 	markSettlement byte = 62
 	markAdjustment byte = 63
@@ -98,6 +100,8 @@ func markFor(e *core.Entry) byte {
 		return markAdjustment
 	case e.Settlement != nil:
 		return markSettlement
+	case e.Limit != nil:
+		return markLimit
 	case e.Denied:
 		return markOf(e.Reason)
 	case len(randomPart(e.HoldID)) == randomSize:
@@ -118,6 +122,7 @@ func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []
 	b = record.AppendText(b, e.Method)
 	b = record.AppendText(b, e.IP)
 	b = record.AppendText(b, e.Endpoint)
+	b = record.AppendText(b, e.RequestID)
 	if st := e.Settlement; st != nil {
 		b = append(record.AppendText(b, st.HoldID), byte(slices.Index(holdStatuses, st.Status)))
 		b = appendCosts(binary.AppendUvarint(record.AppendTime(b, st.HeldAt), uint64(st.Cost)), st.Costs)
@@ -136,10 +141,60 @@ func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []
 		b = binary.AppendUvarint(record.AppendText(b, a.Meter), uint64(value))
 		b = binary.AppendUvarint(record.AppendText(b, a.Reason), bits)
 	}
-	if mark == markHold {
+	switch mark {
+	case markHold:
 		b = append(b, randomPart(e.HoldID)...)
+	case markLimit:
+		b = appendLimit(b, e.Limit)
 	}
 	return b
+}
+
+// origins are the owners of limits. Entries keep the index in this list.
+var origins = []core.Origin{core.OfPlan, core.OfUser, core.OfKey}
+
+// limitCode returns a limit without its maximum and meter, as one byte: the period from 1, plus 8 times the index of its owner in origins.
+func limitCode(p core.Period, of core.Origin) byte {
+	return byte(p) + 1 + byte(max(0, slices.Index(origins, of)))<<3
+}
+
+// wideLimit is added to a limitCode if the numbers take 7 bytes in place of 4.
+const wideLimit = 32
+
+// appendLimit appends the limit that refused, as consume.lua does: a limitCode, the maximum, the usage and the meter, "" for requests; and
+// their size in a byte.
+func appendLimit(b []byte, l *core.RefusingLimit) []byte {
+	begin, code, size := len(b), limitCode(l.Period, l.Of), 4
+	if max(l.Max, l.Used) >= 1<<32 {
+		code, size = code|wideLimit, 7
+	}
+	b = record.AppendUint(record.AppendUint(append(b, code), size, uint64(l.Max)), size, uint64(l.Used))
+	if l.Meter != core.MeterRequests {
+		b = append(b, l.Meter...)
+	}
+	return append(b, byte(len(b)-begin))
+}
+
+// decodeLimit decodes the limit at the end of an entry, and returns the bytes before it.
+func decodeLimit(b []byte) (l *core.RefusingLimit, before []byte, err error) {
+	n := len(b) - 1
+	if n < 0 || int(b[n]) > n {
+		return nil, nil, record.ErrDamaged
+	}
+	begin := n - int(b[n])
+	r, size := record.NewReader(b[begin:n]), 4
+	code := int(r.Uint(1))
+	if code&wideLimit != 0 {
+		size = 7
+	}
+	period, of := code&7-1, code&^wideLimit>>3
+	l = &core.RefusingLimit{Period: core.Period(period), Max: int64(r.Uint(size)), Used: int64(r.Uint(size))}
+	l.Meter = cmp.Or(string(r.Rest()), core.MeterRequests)
+	if r.Failed() || period < 0 || of >= len(origins) {
+		return nil, nil, record.ErrDamaged
+	}
+	l.Of = origins[of]
+	return l, b[:begin], nil
 }
 
 // decodeAdjustment decodes what encodeEntry appends for an adjustment.
@@ -183,8 +238,15 @@ func decodeEntry(b string) (e core.Entry, err error) {
 		e.Late = time.Unix(int64(s), int64(ns)).Sub(e.At)
 	}
 	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
-	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
+	e.KeyID, e.Method, e.IP, e.Endpoint, e.RequestID = r.Text(), r.Text(), r.Text(), r.Text(), r.Text()
 	switch mark {
+	case markLimit: // the script has appended it
+		e.Denied, e.Reason = true, core.ReasonQuota
+		before := []byte(nil)
+		if e.Limit, before, err = decodeLimit(r.Rest()); err != nil {
+			return core.Entry{}, err
+		}
+		r = record.NewReader(before)
 	case markAdjustment:
 		e.Adjustment = decodeAdjustment(r)
 	case markSettlement:

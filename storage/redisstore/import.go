@@ -42,7 +42,7 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 	return parallel(len(ids), func(i int) error {
 		at, c := locs[i], &counters[i]
 		return s.setAt(ctx, ids[i], at, setCounterScript, []string{at.slot.counters()},
-			[]string{at.field, encodeCounter(c, 0), encodeMeters(c), strconv.FormatInt(max(0, c.At/day), 10)})
+			[]string{at.field, encodeCounter(c, 0), encodeMeters(c), strconv.FormatInt(max(0, c.At/day), 10), strconv.FormatInt(c.LastRefused, 10)})
 	})
 }
 

@@ -50,8 +50,8 @@ import (
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is format 1 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.
-const format = "v1"
+// format is format 2 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.
+const format = "v2"
 
 // keySlot is the prefix and hash tag of the keys of one slot.
 type keySlot string

@@ -50,7 +50,7 @@ func TestReadsDuringMoves(t *testing.T) {
 					c.moves(reads[at.field], false)
 				}
 				reads[at.field]++
-				return decodeCounterReply(r)
+				return decodeCounterReply(at, r)
 			}
 			list, err := readLocated(t.Context(), m.s, ids, reading[core.Counter]{command, decode})
 			if err != nil {

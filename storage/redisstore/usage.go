@@ -27,6 +27,7 @@ const (
 	outcomeOverConcurrency
 	outcomeOverOwnConcurrency
 	outcomeTooManyHolds
+	outcomeLaterCounter // several limits have no room, at the later time of a counter
 )
 
 // unreachable is a limit that no usage reaches: a power of two, which a Lua number represents exactly.
@@ -72,9 +73,9 @@ func (s *Store) consumeHold(ctx context.Context, c *core.Consumption, flags byte
 
 // consumeAgain runs consume.lua until its outcome is an answer.
 func (s *Store) consumeAgain(ctx context.Context, c *core.Consumption, flags byte) (core.ConsumeResult, error) {
-	missing := 0
+	missing, at := 0, decidedAt{c.Entry.At, c.Entry.At, false}
 	for range maxAttempts + core.MaxOpenHolds {
-		answer, err := s.consume(ctx, c, flags)
+		answer, err := s.consume(ctx, c, flags, at)
 		if err != nil {
 			return core.ConsumeResult{}, err
 		}
@@ -88,6 +89,10 @@ func (s *Store) consumeAgain(ctx context.Context, c *core.Consumption, flags byt
 		case outcomeTooEarly:
 			r := record.NewReader(answer[1:])
 			c = c.WithSecond(int64(r.Uint(5)))
+			at = decidedAt{c.Entry.At, c.Entry.At, false}
+		case outcomeLaterCounter:
+			r := record.NewReader(answer[1:])
+			at.deciding, _, at.key, at.settled = time.Unix(int64(r.Uint(5)), 0), r.Uint(7), time.Unix(int64(r.Uint(5)), 0), true
 		case outcomeNotFound:
 			if missing++; missing == maxAttempts {
 				return core.ConsumeResult{}, core.ErrKeyNotFound
@@ -101,19 +106,59 @@ func (s *Store) consumeAgain(ctx context.Context, c *core.Consumption, flags byt
 	return core.ConsumeResult{}, core.Unavailable(errors.New("redis: the holds of the counter keep expiring"))
 }
 
+// decidedAt has the times whose windows decide: of the deciding counter, and of the counter of the key. Until they are settled, a counter may be
+// later than the request.
+type decidedAt struct {
+	deciding, key time.Time
+	settled       bool
+}
+
+// appendOrder appends whether the times are settled, and the index of each limit of a request: that which resets last first, as
+// [core.Consumption.Result] chooses the deciding limit. Without further limits it appends nothing.
+func (at *decidedAt) appendOrder(b []byte, c *core.Consumption) []byte {
+	n := c.Limits()
+	if n == 1 {
+		return b
+	}
+	ends := make([]time.Time, n)
+	for i := range ends {
+		t := at.deciding
+		if c.OriginAt(i) == core.OfKey {
+			t = at.key
+		}
+		ends[i] = c.Anchors.Window(c.LimitAt(i).Period, t).End
+	}
+	settled := byte(0)
+	if at.settled {
+		settled = 1
+	}
+	b = append(b, settled)
+	begin := len(b)
+	for i := range n {
+		b = append(b, byte(i))
+	}
+	slices.SortStableFunc(b[begin:], func(i, j byte) int {
+		if x, y := ends[i], ends[j]; x.IsZero() || y.IsZero() {
+			return cmp.Compare(x.Unix(), y.Unix()) // a window without an end has the lowest Unix time
+		}
+		return ends[j].Compare(ends[i])
+	})
+	return b
+}
+
 // consume runs consume.lua, and returns its reply.
-func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte) ([]byte, error) {
+func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte, at decidedAt) ([]byte, error) {
 	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
 	ids := field
 	if c.KeyID == "" {
 		field = userField
 		ids = userField + digestOfID(c.RequestID) // a user has no hash of request ids, so each id has a hash of its own
 	}
-	packed, entry := s.packRequest(c, flags)
+	packed, entry := s.packRequest(c, flags, at)
 	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
 	script := consumeScript
 	switch {
-	case c.RequestID != "":
+	case c.RequestID != "" && c.Refused == "":
 		keys = append(keys, n.requestIDs(ids), n.earlierRequestIDs(ids))
 		args = append(args, digestOfID(c.RequestID), string(encodeTerms(c)))
 	case c.Hold != nil:
@@ -129,7 +174,7 @@ func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte) ([
 }
 
 // packRequest returns the first argument of consume.lua, and the history entry.
-func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry string) {
+func (s *Store) packRequest(c *core.Consumption, flags byte, decided decidedAt) (request, entry string) {
 	if c.Shared {
 		flags |= flagShared
 	}
@@ -145,7 +190,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	}
 	at := c.Entry.At
 	var buf [256]byte
-	b := append(buf[:0], flags, periodOf(c.LimitAt(0)))
+	b := append(buf[:0], flags, periodOf(c, 0))
 	b = appendMax(b, c.Limit)
 	b = record.AppendUint(b, 4, uint64(c.Cost))
 	starts := c.Anchors.Since(at)
@@ -164,8 +209,9 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	}
 	for i := 1; i < c.Limits(); i++ {
 		l := c.LimitAt(i)
-		b = appendMeter(append(appendMax(b, l.Max), periodOf(l)), l.Meter)
+		b = appendMeter(append(appendMax(b, l.Max), periodOf(c, i)), l.Meter)
 	}
+	b = decided.appendOrder(b, c)
 	if flags&flagHold != 0 {
 		b = record.AppendUint(record.AppendUint(b, 2, uint64(c.Concurrency)), 2, uint64(c.Own.Concurrency))
 		b = record.AppendUint(b, 6, uint64(max(0, c.RequestedAt().UnixMilli())))
@@ -187,7 +233,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	}
 	n := len(b)
 	e := c.Entry
-	e.Adjustment = c.Adjustment
+	e.Adjustment, e.RequestID = c.Adjustment, core.ShownRequestID(c.RequestID)
 	both := string(encodeEntry(b, mark, &e, c.Retention))
 	return both[:n], both[n:]
 }
@@ -197,9 +243,10 @@ func appendMax(b []byte, limit int64) []byte {
 	return record.AppendUint(b, 7, uint64(min(max(0, limit), unreachable)))
 }
 
-// periodOf returns the period of a limit from 1, plus 128 for a limit that denies nothing.
-func periodOf(l core.Limit) byte {
-	p := byte(l.Period) + 1
+// periodOf returns the limitCode of the limit at an index, plus 128 for a limit that denies nothing.
+func periodOf(c *core.Consumption, i int) byte {
+	l := c.LimitAt(i)
+	p := limitCode(l.Period, c.OriginAt(i))
 	if l.OnExceed == core.AllowExceed {
 		p += 128
 	}
@@ -323,8 +370,8 @@ func (s *Store) createCounters(ctx context.Context, n keySlot, field, counter st
 
 // Counters implements [core.Store].
 func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
-	return readLocated(ctx, s, ids, reading[core.Counter]{s.readCounter, func(_ location, r rueidis.RedisResult) (core.Counter, bool, error) {
-		return decodeCounterReply(r)
+	return readLocated(ctx, s, ids, reading[core.Counter]{s.readCounter, func(at location, r rueidis.RedisResult) (core.Counter, bool, error) {
+		return decodeCounterReply(at, r)
 	}})
 }
 
@@ -332,7 +379,7 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	read := func(ctx context.Context, ids []core.CounterID) ([]core.CounterUsage, error) {
 		return readLocated(ctx, s, ids, reading[core.CounterUsage]{s.readCounter, func(loc location, r rueidis.RedisResult) (core.CounterUsage, bool, error) {
-			c, here, err := decodeCounterReply(r)
+			c, here, err := decodeCounterReply(loc, r)
 			return core.CounterUsage{Seq: loc.seq(), Usage: c.Usage(core.MeterRequests, p, nil, at)}, here, err
 		}})
 	}
@@ -347,11 +394,11 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 
 // readCounter is the command of a [reading] of counters.
 func (s *Store) readCounter(at location, _ bool) rueidis.Completed {
-	return s.client.B().Hmget().Key(at.slot.counters()).Field(at.field, metersField(at.field)).Build()
+	return s.client.B().Hmget().Key(at.slot.counters()).Field(at.field, metersField(at.field), keylessField(at.field)).Build()
 }
 
 // decodeCounterReply decodes the answer to readCounter.
-func decodeCounterReply(r rueidis.RedisResult) (c core.Counter, here bool, err error) {
+func decodeCounterReply(at location, r rueidis.RedisResult) (c core.Counter, here bool, err error) {
 	parts, err := r.ToArray()
 	if err != nil {
 		return c, false, unavailable(err)
@@ -361,6 +408,7 @@ func decodeCounterReply(r rueidis.RedisResult) (c core.Counter, here bool, err e
 		return c, false, nil
 	}
 	meters, _ := text(parts[1])
-	c, err = decodeWithMeters(b, meters)
+	denials, _ := text(parts[2])
+	c, err = decodeWithMeters(at.field, b, meters, denials)
 	return c, err == nil && !isMoving(b), err
 }

@@ -44,6 +44,44 @@ var brokenHistory = []defect{
 			}
 			return es
 		})},
+	{name: "forgets which limit refused", caughtBy: "counter/refusing limit",
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			for i := range es {
+				es[i].Limit = nil
+			}
+			return es
+		})},
+	{name: "records the usage of a limit as it is now", caughtBy: "counter/refusing limit",
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			for i := range es {
+				if l := es[i].Limit; l != nil && l.Period == core.Minute {
+					es[i].Limit.Used = 1
+				}
+			}
+			return es
+		})},
+	{name: "says that each limit is the plan's", caughtBy: "machine",
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			for i := range es {
+				if es[i].Limit != nil {
+					es[i].Limit.Of = core.OfPlan
+				}
+			}
+			return es
+		})},
+	{name: "forgets the request ids of denied requests", caughtBy: "machine",
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			for i := range es {
+				if es[i].Denied {
+					es[i].RequestID = ""
+				}
+			}
+			return es
+		})},
+	{name: "takes a refused request for a repeat", caughtBy: "machine",
+		open: wrapped(func(s core.Store) core.Store { return repeatsRefused{s} })},
+	{name: "does not note when a key was last refused", caughtBy: "machine",
+		open: counting(func(_ core.CounterID, c *core.Counter) { c.LastRefused = 0 })},
 	{name: "lets refused requests pass", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Refused = "" })},
 	{name: "records every denial of a flood", caughtBy: "machine",
@@ -214,6 +252,21 @@ func (s omitsForUser) Counters(ctx context.Context, ids []core.CounterID) ([]cor
 		}
 	}
 	return cs, err
+}
+
+// repeatsRefused answers a refused request with an earlier id as the repeat of that request.
+type repeatsRefused struct{ core.Store }
+
+func (s repeatsRefused) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	if c.Refused == "" || c.RequestID == "" {
+		return s.Store.Consume(ctx, c)
+	}
+	look := *c
+	look.Refused, look.Limit, look.Cost = "", core.Unlimited, 0
+	if v, err := s.Store.Consume(ctx, &look); err != nil || v.FirstTerms != nil {
+		return v, err
+	}
+	return s.Store.Consume(ctx, c)
 }
 
 type includesSince struct{ core.Store }

@@ -33,7 +33,12 @@ var brokenLimits = []defect{
 	{name: "forgets the usages of a first answer", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return forgetsLimits{s} })},
 	{name: "keeps no costs in the history", caughtBy: "machine",
-		open: altered(func(c *core.Consumption) { c.Entry.Costs = nil })},
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			for i := range es {
+				es[i].Costs = nil
+			}
+			return es
+		})},
 	{name: "takes no primary limit for none left", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) {
 			if c.Limit == core.Unlimited {

@@ -145,7 +145,8 @@ type ids struct {
 	shared      bool // returns its own terms
 }
 
-// remembersIDs is a store that remembers ids, over a store that does not.
+// remembersIDs is a store that remembers ids. It gives each request a new id in the inner store, so that the inner store
+// sees no repeat. Its histories have the ids of the callers.
 type remembersIDs struct {
 	core.Store
 	ids
@@ -154,6 +155,25 @@ type remembersIDs struct {
 	known  map[string]answered
 	order  []string       // keys of known, oldest first
 	looked map[string]int // misses of an id
+	passed *int           // number of requests with an id in the inner store
+}
+
+// idSuffix separates the id of the caller from the number that makes the id new in the inner store.
+const idSuffix = " in the inner store "
+
+// newID returns a request with the same id of the caller, which is new in the inner store.
+func (s *remembersIDs) newID(c core.Consumption) *core.Consumption {
+	*s.passed++
+	c.RequestID = fmt.Sprint(c.RequestID, idSuffix, *s.passed)
+	return &c
+}
+
+func (s *remembersIDs) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	es, n, err := s.Store.History(ctx, of, since, p)
+	for i := range es {
+		es[i].RequestID, _, _ = strings.Cut(es[i].RequestID, idSuffix)
+	}
+	return es, n, err
 }
 
 type answered struct {
@@ -165,10 +185,11 @@ type answered struct {
 func rememberingIDs(flaw ids) func() Opened {
 	return func() Opened {
 		inner := memstore.New()
-		s := &remembersIDs{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: map[string]answered{}, looked: map[string]int{}}
+		s := &remembersIDs{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: map[string]answered{}, looked: map[string]int{}, passed: new(int)}
 		return Opened{Store: s, Reopen: func(testing.TB) core.Store {
 			inner = inner.Reopen()
-			s = &remembersIDs{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: maps.Clone(s.known), order: slices.Clone(s.order), looked: map[string]int{}}
+			s = &remembersIDs{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: maps.Clone(s.known), order: slices.Clone(s.order), looked: map[string]int{},
+				passed: s.passed}
 			if s.reopened != nil {
 				s.reopened(s)
 			}
@@ -178,7 +199,7 @@ func rememberingIDs(flaw ids) func() Opened {
 }
 
 func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
-	if c.RequestID == "" || c.Adjustment != nil {
+	if c.RequestID == "" || c.Refused != "" || c.Adjustment != nil {
 		return s.Store.Consume(ctx, c)
 	}
 	s.Lock()
@@ -202,8 +223,7 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 	if s.keepsFailed {
 		s.known[name] = a
 	}
-	unnamed := withRequestID(*c, "")
-	v, err := s.Store.Consume(ctx, &unnamed)
+	v, err := s.Store.Consume(ctx, s.newID(*c))
 	a.Usage, a.Allowed, a.Deciding, a.HoldID, a.Limits = v.Usage, v.Allowed, v.Deciding, v.HoldID, slices.Clone(v.Limits)
 	if err == nil && s.keeps(c, &a) {
 		s.remember(name, a)

@@ -220,7 +220,7 @@ func closeDenials(e *env) {
 			e.Errorf("history of %+v: got %d entries, want %d", of, got, 17*core.DeniedPerSecond)
 		}
 	}
-	e.same("counter", core.Counter{DeniedOmitted: 17 * (denials - core.DeniedPerSecond)}, e.counter(keyCounter(k)))
+	e.same("counter", core.Counter{DeniedOmitted: 17 * (denials - core.DeniedPerSecond), LastRefused: noon.Unix() + 16}, e.counter(keyCounter(k)))
 }
 
 func reopenAfterEveryStep(e *env) {

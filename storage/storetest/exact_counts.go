@@ -151,7 +151,7 @@ func exactDenials(e *env) {
 	e.hammer(2*each, 1, func(i, _ int) core.Consumption { return limit(request(keys[i%2], noon), core.Month, 0) })
 	for _, k := range keys {
 		e.awaitHistory(keyCounter(k), core.DeniedPerSecond)
-		e.same("counter of a key", core.Counter{DeniedOmitted: 3}, e.counter(keyCounter(k)))
+		e.same("counter of a key", core.Counter{DeniedOmitted: 3, LastRefused: noon.Unix()}, e.counter(keyCounter(k)))
 	}
 	e.awaitHistory(userCounter(keys[0]), 2*core.DeniedPerSecond)
 	e.same("counter of the user", core.Counter{}, e.counter(userCounter(keys[0])))

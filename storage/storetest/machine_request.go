@@ -99,6 +99,7 @@ func (m *machine) keyless(t *rapid.T) {
 func (m *machine) refused(t *rapid.T) {
 	c := m.requestOf(m.aKey(t))
 	c.Refused = rapid.SampledFrom(core.Reasons()[2:]).Draw(t, "reason")
+	c.RequestID = rapid.SampledFrom([]string{"", "id 1"}).Draw(t, "request id") // of an earlier request, too: it is no repeat
 	m.request(t, cost(c, rapid.Int64Range(0, 1).Draw(t, "cost")))
 }
 

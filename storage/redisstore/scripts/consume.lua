@@ -25,6 +25,8 @@
 --   4 denied because the bucket has no token  5 the same, for the own rate of the key
 --   6 an open hold has expired: the random part of its id follows  7 a counter is later than the request, which takes a hold
 --   8 denied because too many holds are open, for the concurrency of the plan  9 the same, for that of the key  10 no more holds may be open
+--   11 several limits have no room and a counter is later than the request: which one decides is not known; the second that the windows of
+--      the key contain follows (5 bytes)
 --
 -- Without further limits and other meters, the script creates no tables and no closures, because each
 -- decision pays for them.
@@ -37,7 +39,8 @@ local ADJUSTMENT = 63
 local shared, waits, rated, look, ownRated, holds = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8, flags % 32 >= 16, flags >= 32
 local keyless = ARGV[2] == 'u'
 local passes = period >= 128 -- the primary limit denies nothing
-if passes then period = period - 128 end
+local code = period % 128 -- of the primary limit: its period, and 8 times the number of its owner
+period = code % 8
 local entry = ARGV[3]
 local mark, sec, nsec, ends = struct.unpack(HEAD, entry)
 local adjusts = mark == ADJUSTMENT
@@ -46,12 +49,9 @@ local REPLY = '>I1I5I7'
 
 -- The outcomes of a request with a hold, and the maximum number of open holds of a counter: core.MaxOpenHolds. MARK_RATE and MARK_CONCURRENCY
 -- are the marks of the entry of a denial for these reasons.
-local HOLD_EXPIRED, TOO_EARLY, OVER_CONCURRENCY, OVER_OWN_CONCURRENCY, TOO_MANY_HOLDS = 6, 7, 8, 9, 10
+local HOLD_EXPIRED, TOO_EARLY, OVER_CONCURRENCY, OVER_OWN_CONCURRENCY, TOO_MANY_HOLDS, LATER_COUNTER = 6, 7, 8, 9, 10, 11
 local MAX_OPEN_HOLDS, MARK_RATE, MARK_CONCURRENCY = 1000, 2, 6
 local OPEN = 30 -- as in holds.lua, which is a part of this script only for requests with a hold
-
--- KEYLESS has the denials of requests without a key: the second and the day of the last one, and how many are recorded in each.
-local KEYLESS = '>I5I1I3I2'
 
 local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'au')
 local user, key, userDay = fields[1], fields[2], fields[3]
@@ -106,8 +106,15 @@ if ncosts > 0 or nlimits > 0 or nown > 0 or nlater > 0 then
 	for i = 1, nlimits + nown do
 		local max, p, name
 		max, p, name, rest = struct.unpack('>I7I1I1c0', ARGV[1], rest)
-		limits[i] = {max = max, period = p % 128, passes = p >= 128, meter = name}
+		limits[i] = {max = max, period = p % 8, code = p % 128, passes = p >= 128, meter = name}
 	end
+end
+
+-- order_at is where the numbers of all limits are, that which resets last first. settled says that they are also of the time of the counters.
+local order_at, settled = rest + 1, nil
+if nlimits + nown > 0 then
+	settled = string.byte(ARGV[1], rest) == 1
+	rest = rest + 2 + nlimits + nown
 end
 
 local concurrency, ownConcurrency, asked, holdEnds, random -- asked: Unix milliseconds of the request, for its rates
@@ -123,7 +130,7 @@ local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000
 --
 -- Step 0 reads the counter of a key with limits of its own. Step 1 decides, and counts on the deciding counter: that of the user if
 -- the key shares it, else that of the key. Step 2 counts on the counter of a key that shares the counter of its user.
-local allowed, reply, at, keyAt, used = true, nil, nil, nil, nil
+local allowed, reply, at, keyAt, used, over, exceeded = true, nil, nil, nil, nil, false, 0 -- exceeded: how many limits have no room
 for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 do
 	local isUser = shared and i == 1
 	local counter, field = isUser and user or key, isUser and 'u' or ARGV[2]
@@ -178,7 +185,8 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 				x.used = meters[x.meter][x.period]
 			end
 			local c = costs[x.meter]
-			allowed = allowed and (x.passes or not c and not look or x.used < x.max and (c or 0) <= x.max - x.used)
+			x.over = not (x.passes or not c and not look or x.used < x.max and (c or 0) <= x.max - x.used)
+			if x.over then exceeded = exceeded + 1 end
 		end
 	end
 	if i == 0 then keyAt = now end
@@ -186,7 +194,12 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 		at, used = now, select(period, d, w, m, y, mi, h, l)
 		local c = (cost > 0 or look) and cost or nil
 		if costs then c = costs.requests end
-		allowed = allowed and (passes or not c and not look or used < limit and (c or 0) <= limit - used)
+		over = not (passes or not c and not look or used < limit and (c or 0) <= limit - used)
+		if over then exceeded = exceeded + 1 end
+		allowed = exceeded == 0
+		if exceeded > 1 and not settled and not look and mark == 0 and (at > sec or (keyAt or at) > sec) then
+			return struct.pack(REPLY, LATER_COUNTER, at, 0) .. struct.pack('>I5', keyAt or at)
+		end
 		local adds, outcome, wait, bucket, ownBucket = allowed and 1 or 0, nil, 0, nil, nil
 		if adjusts then
 			adds = 1
@@ -314,8 +327,6 @@ elseif keyless then
 	redis.call('HSET', KEYS[1], 'u', user, 'nu', struct.pack(KEYLESS, dsec, denials, dday, recorded),
 		'du', addDay(days[2], cost, day, 'u', DENIED), 'su', addDay(days[3], cost, day, 'u', SHARED_DENIED))
 	if omit then return reply end
-	if mark == 0 then mark = 1 end
-	entry = string.char(mark) .. string.sub(entry, 2)
 else
 	local field = 'd' .. ARGV[2]
 	local days = redis.call('HMGET', KEYS[1], field, 'du', 'su')
@@ -337,8 +348,25 @@ else
 		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser)
 	end
 	if omit then return reply end
-	if mark == 0 then mark = 1 end
+end
+
+-- The entry of a denied request has the mark of its reason. For a limit, the limit that decides is at its end: see decodeLimit.
+local LIMIT = 60
+if not allowed and mark > 0 then
 	entry = string.char(mark) .. string.sub(entry, 2)
+elseif not allowed then
+	local max, name = limit, 'requests'
+	for i = order_at, settled ~= nil and order_at + nlimits + nown or order_at - 1 do
+		local n = string.byte(ARGV[1], i)
+		if n == 0 and over then break end
+		if n > 0 and limits[n].over then
+			code, max, used, name = limits[n].code, limits[n].max, limits[n].used, limits[n].meter
+			break
+		end
+	end
+	local wide = math.max(max, used) >= 4294967296
+	local which = struct.pack(wide and '>I1I7I7' or '>I1I4I4', wide and code + 32 or code, max, used) .. (name == 'requests' and '' or name)
+	entry = string.char(LIMIT) .. string.sub(entry, 2) .. which .. string.char(#which)
 end
 
 -- Request ids are in the hash of their day or the day before, by the clock of the server. The clock of a

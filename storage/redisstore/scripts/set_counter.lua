@@ -1,11 +1,12 @@
--- Imports a counter: it replaces the usage, the time of the last use and the denials without history
+-- Imports a counter: it replaces the usage, the times of the last use and of the last denial, and the denials without history
 -- entry. It keeps the allowed requests of the replaced counter's day if that is another day.
 --
 -- Reads:  the counter
--- Writes: the counter, its other meters, and past days
+-- Writes: the counter, its other meters, the denials of a user, and past days
 --
 -- KEYS  1 hash of counters
 -- ARGV  1 Seq of the key, or u  2 the counter  3 its other meters, '' for none  4 its day, 0 for none
+--       5 second of its last denial, 0 for none
 --
 -- Returns 1, or 0 if there is no counter.
 
@@ -22,7 +23,15 @@ local day = math.floor(now / 86400)
 if used > 0 and day ~= tonumber(ARGV[4]) then
 	addDay(struct.pack(DAY_COUNT, day, used), 0, day + 1, field, field == 'u' and SHARED_ALLOWED or ALLOWED)
 end
-redis.call('HSET', KEYS[1], field, string.sub(new, 1, latest_at - 1) .. string.sub(counter, latest_at, moves_at)
+local own, refused = string.sub(counter, latest_at, moves_at), tonumber(ARGV[5])
+if field == 'u' then
+	local denials = redis.call('HGET', KEYS[1], 'nu')
+	local dsec, _, dday, recorded = struct.unpack(KEYLESS, denials or struct.pack(KEYLESS, 0, 0, 0, 0))
+	if dsec ~= refused then redis.call('HSET', KEYS[1], 'nu', struct.pack(KEYLESS, refused, 0, dday, recorded)) end
+elseif struct.unpack('>I4', own) ~= refused then
+	own = struct.pack('>I4I1', refused, 0) .. string.sub(own, 6)
+end
+redis.call('HSET', KEYS[1], field, string.sub(new, 1, latest_at - 1) .. own
 	.. string.char(string.byte(new, form_at) + form % 2 + (form >= 8 and 8 or 0)) .. string.sub(new, usage_at))
 if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'm' .. field, ARGV[3]) else redis.call('HDEL', KEYS[1], 'm' .. field) end
 return 1

@@ -33,7 +33,10 @@ local PERIODS, MOST_NARROW, form_at, usage_at = (#METER - 1) / 2, 1099511627775,
 local DENIALS, denials_at, moves_at, began_at = '>I4I4I1', 10, 23, 19
 local LAST, LATEST, latest_at = '>I5I4I4I4I1I4', '>I5I4', 14
 
--- HEAD is the start of a history entry: 0 if allowed, 61 if allowed with a hold, 1 + its number for the reason of a denial, 62 for the end of a hold, 63 for an adjustment, plus LATE if an older entry is
+-- KEYLESS has the denials of requests without a key: the second and the day of the last one, and how many are recorded in each.
+local KEYLESS = '>I5I1I3I2'
+
+-- HEAD is the start of a history entry: 0 if allowed, 60 if denied by the limit that follows at the end, 61 if allowed with a hold, 1 + its number for the reason of a denial, 62 for the end of a hold, 63 for an adjustment, plus LATE if an older entry is
 -- later; time, hour until which the entry is kept. With LATE the latest time of an older entry follows, as LATEST.
 local HEAD, LATE, behind_head = '>I1I5I4I4', 64, 15
 
