@@ -172,7 +172,9 @@ func (c *conversation) write(r *result) string {
 		}
 	}
 	var indented bytes.Buffer
-	if len(r.body) > 0 {
+	if kind := r.header.Get("Content-Type"); kind == "text/csv" || kind == "application/x-ndjson" {
+		b.WriteString("\n" + string(r.body))
+	} else if len(r.body) > 0 {
 		if err := json.Indent(&indented, r.body, "", "  "); err != nil {
 			c.t.Fatalf("%v\nthe answer is no JSON: %v", r.exchange, err)
 		}

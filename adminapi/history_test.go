@@ -1,29 +1,50 @@
 package adminapi_test
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // Ten minutes after a limit of a minute has refused a request, the histories still say which limit it was, 60 of 60, and whose.
 func TestRefusingLimit(t *testing.T) {
-	a := newAPI(t)
+	t.Run("memstore", func(t *testing.T) { testRefusingLimit(t, memstore.New(), func(time.Duration) {}) })
+	t.Run("badgerstore", func(t *testing.T) {
+		clock := clocktest.New(began)
+		store, err := badgerstore.Open(t.TempDir(), badgerstore.Options{Clock: core.NewClock(clock.Read, nil), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		testRefusingLimit(t, store, clock.Pass)
+	})
+}
+
+// testRefusingLimit calls pass with each duration that passes.
+func testRefusingLimit(t *testing.T, store core.Store, pass func(time.Duration)) {
+	a := newAPIOver(t, store)
+	advance := func(d time.Duration) { a.clock.advance(d); pass(d) }
 	user, key, secret := a.limitedKey(`"max_requests":1000,"request_period":"month","limits":[{"meter":"requests","max":60,"period":"minute"}]`)
-	a.clock.advance(time.Minute - time.Duration(a.clock.Now().Second())*time.Second)
+	advance(time.Minute - time.Duration(a.clock.Now().Second())*time.Second)
 	for range 60 {
 		a.validateWith(secret, "")
 	}
 	refused := a.clock.Now()
 	a.validateWith(secret, `,"request_id":"order 4711"`)
-	a.clock.advance(10 * time.Minute)
+	advance(10 * time.Minute)
 	a.validateWith(secret, `,"request_id":"order 4712"`)
 
 	want := map[string]any{"of": "plan", "meter": "requests", "period": "minute", "max": json.Number("60"), "used": json.Number("60")}
@@ -83,7 +104,7 @@ func (a *api) anyHistory() (user, key string) {
 	return user, key
 }
 
-// Each filter of the history selects the entries that it names, and all filters together those that match each.
+// Each filter selects the entries with its value. Several filters select the entries that match all of them.
 func TestRequestsFilters(t *testing.T) {
 	a := newAPI(t)
 	user, key := a.anyHistory()
@@ -117,76 +138,4 @@ func TestRequestsFilters(t *testing.T) {
 		}
 	}
 	a.bad("GET", prefix+"/requests?meter=Tokens", nil).wantField(core.CodeValidation, "meter")
-}
-
-// CSV and NDJSON have the same entries as the pages, with each member in a column. A text that a spreadsheet would run has a ' in front.
-func TestRequestsStream(t *testing.T) {
-	a := newAPI(t)
-	a.anyHistory()
-	pages := a.do("GET", prefix+"/requests", nil).want(200)
-	if got := pages.header.Get("Vary"); got != "Accept" {
-		t.Errorf("got Vary: %q, want Accept", got)
-	}
-	want := pages.data()["requests"].([]any)
-
-	r := a.do("GET", prefix+"/requests", nil, with("Accept", "application/x-ndjson")).want(200)
-	var lines []any
-	for d := json.NewDecoder(strings.NewReader(string(r.body))); d.More(); {
-		d.UseNumber()
-		var v any
-		if err := d.Decode(&v); err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, v)
-	}
-	if !reflect.DeepEqual(lines, want) || strings.Count(string(r.body), "\n") != len(want) {
-		t.Errorf("NDJSON: got %v, want %v", lines, want)
-	}
-
-	r = a.do("GET", prefix+"/requests", nil, with("Accept", "Text/CSV; header=present, application/json;q=0.5")).want(200)
-	rows, err := csv.NewReader(strings.NewReader(string(r.body))).ReadAll()
-	if err != nil || len(rows) != len(want)+1 {
-		t.Fatalf("CSV: got %d rows, %v, want %d\n%s", len(rows), err, len(want)+1, r.body)
-	}
-	columns := map[string]string{"meter": "adjusted_meter"}
-	for i, entry := range want {
-		e := entry.(map[string]any)
-		get := func(column string) string { return rows[i+1][slices.Index(rows[0], column)] }
-		for name, value := range e {
-			if column, renamed := columns[name]; renamed {
-				name = column
-			}
-			if limit, ok := value.(map[string]any); ok && name == "limit" {
-				for member, want := range limit {
-					if got := get("limit_" + member); got != fmt.Sprint(want) {
-						t.Errorf("row %d: got limit_%s %q, want %v", i, member, got, want)
-					}
-				}
-				continue
-			}
-			text := fmt.Sprint(value)
-			if costs, ok := value.(map[string]any); ok { // JSON, whose members are sorted as json.Marshal sorts them
-				b, _ := json.Marshal(costs)
-				text = string(b)
-			}
-			if _, isNumber := value.(json.Number); !isNumber && text != "" && strings.Contains("=+-@", text[:1]) {
-				text = "'" + text
-			}
-			if got := get(name); got != text {
-				t.Errorf("row %d: got %s %q, want %q", i, name, got, text)
-			}
-		}
-		if costs := get("costs"); (e["kind"] == "adjust") != (costs == "") {
-			t.Errorf("row %d: got the costs %q", i, costs)
-		}
-	}
-
-	if r := a.do("GET", prefix+"/requests?endpoint=/none", nil, with("Accept", "text/csv")).want(200); strings.Count(string(r.body), "\n") != 1 {
-		t.Errorf("CSV of nothing: got %q, want the names of the columns", r.body)
-	}
-	for _, parameter := range []string{"page=1", "limit=10", "cursor=x"} {
-		name, _, _ := strings.Cut(parameter, "=")
-		a.bad("GET", prefix+"/requests?"+parameter, nil, with("Accept", "text/csv")).wantField(core.CodeValidation, name)
-	}
-	a.do("GET", prefix+"/requests", nil, with("Accept", "application/json, text/csv")).want(200).data()
 }

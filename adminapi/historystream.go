@@ -12,9 +12,9 @@ import (
 var requestColumns = []string{"timestamp", "user_id", "key_id", "kind", "method", "endpoint", "status", "reason", "limit_of", "limit_meter", "limit_period",
 	"limit_max", "limit_used", "costs", "adjusted_meter", "delta", "set", "period", "hold_id", "held", "request_id", "ip_address"}
 
-// requestCells returns the cells of an entry in the order of requestColumns. Costs are JSON objects.
-func requestCells(e *core.Entry) []string {
-	o, cells := viewAccountRequest(*e), make([]string, len(requestColumns))
+// requestCells returns the cells of an entry, of which o is the JSON form, in the order of requestColumns. Costs are JSON objects.
+func requestCells(e *core.Entry, o object) []string {
+	cells := make([]string, len(requestColumns))
 	set := func(column, prefix string, v any) {
 		i := slices.Index(requestColumns, prefix+column)
 		if i < 0 {
@@ -64,7 +64,8 @@ func streamRequests(c *call, kind string) error {
 		return c.svc.StreamHistory(c.ctx(), c.account, f, func(entries []core.Entry) error {
 			return s.rows(func() error {
 				for i := range entries {
-					if err := s.row(viewAccountRequest(entries[i]), func() []string { return requestCells(&entries[i]) }); err != nil {
+					o := viewAccountRequest(entries[i])
+					if err := s.row(o, func() []string { return requestCells(&entries[i], o) }); err != nil {
 						return err
 					}
 				}

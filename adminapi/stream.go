@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
@@ -56,7 +57,6 @@ func (c *call) stream(kind string, columns []string, write func(*stream) error) 
 	}
 	defer release()
 	s := &stream{c: c, kind: kind, columns: columns, csv: csv.NewWriter(c.w), control: http.NewResponseController(c.w)}
-	defer func() { _ = s.control.SetWriteDeadline(time.Time{}) }()
 	if c.r.Method != http.MethodHead {
 		err = write(s)
 	}
@@ -101,7 +101,8 @@ var errUnread = errors.New("the client does not read the answer")
 
 // rows sends the rows that write writes. The client has streamWithin to read them.
 func (s *stream) rows(write func() error) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamWithin)) // a writer of a test has no deadlines
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamWithin))   // a writer of a test has no deadlines
+	defer func() { _ = s.control.SetWriteDeadline(time.Time{}) }() // the next rows may take longer to be found
 	if err := write(); err != nil {
 		return err
 	}
@@ -131,9 +132,13 @@ func (s *stream) row(o object, cells func() []string) (err error) {
 	return nil
 }
 
+// formulaStarts are the characters at the beginning of a cell for which some spreadsheet takes the cell for a formula, or drops the character
+// and looks at the next one.
+const formulaStarts = "=+-@\t\r\n＝＋－＠"
+
 // cell returns a text of a customer for CSV. A spreadsheet would run a text that begins like a formula, so such a text has a ' in front.
 func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+	if first, _ := utf8.DecodeRuneInString(text); text != "" && strings.ContainsRune(formulaStarts, first) {
 		return "'" + text
 	}
 	return text

@@ -321,7 +321,7 @@ func (c *Counter) Clone() Counter {
 	return clone
 }
 
-// Set takes the exported members of another counter, and keeps its own bounds of recorded denials. The bound of a second begins anew if
+// Set takes the exported members of another counter, and keeps its own bounds of recorded denials. The count of a second restarts at 0 if
 // LastRefused changes.
 func (c *Counter) Set(to *Counter) {
 	was := *c

@@ -22,7 +22,8 @@ type historyMerge struct {
 	end     time.Time // entries from it on may be skipped; zero for none
 	user    int64     // of the history of the entry that next returned last, 0 for that of a key
 	sources historySources
-	unread  []*historySource  // of which nothing was read, the one with the newest entry last
+	parked  parkedSources // the other histories that may have matching entries
+	account string
 	index   core.HistoryIndex // nil if the store has none
 	read    int               // counts up to maxSearched
 	endless bool              // read has no bound
@@ -34,6 +35,7 @@ type historyMerge struct {
 
 // open finds the histories that may have matching entries.
 func (m *historyMerge) open(ctx context.Context, account string) error {
+	m.account = account
 	m.index, _ = m.s.store.(core.HistoryIndex)
 	switch {
 	case m.f.KeyID != "":
@@ -45,42 +47,47 @@ func (m *historyMerge) open(ctx context.Context, account string) error {
 		return m.s.store.Users(ctx, account, core.UserFilter{}, p)
 	}
 	err := core.EachPage(ctx, core.ReadSize, list, func(users []*core.User) error {
-		sources, ids := make([]*historySource, len(users)), make([]core.CounterID, len(users))
+		ids := make([]core.CounterID, len(users))
 		for i, u := range users {
 			ids[i] = core.CounterID{Account: account, UserID: u.ID}
-			sources[i] = &historySource{of: ids[i]}
 		}
 		if m.index == nil {
+			sources := make([]*historySource, len(ids))
+			for i, id := range ids {
+				sources[i] = &historySource{of: id}
+			}
 			return m.add(ctx, sources)
 		}
 		newest, err := m.index.NewestEntries(ctx, ids)
 		for i, at := range newest {
-			if sources[i].newest = at; at.After(m.since) {
-				m.unread = append(m.unread, sources[i])
+			if at.After(m.since) {
+				m.parked = append(m.parked, parkedSource{user: ids[i].UserID, next: at.UnixNano()})
 			}
 		}
 		return err
 	})
-	slices.SortStableFunc(m.unread, func(a, b *historySource) int { return a.newest.Compare(b.newest) })
+	heap.Init(&m.parked)
 	return err
 }
 
 // errSearched means that a search stops at its bound.
 var errSearched = errors.New("the search read as many entries as it may")
 
-// readNewer reads each history that may have a newer entry than the histories that were read.
+// readNewer opens each parked history whose next entry may come before the next entry of the open histories.
 func (m *historyMerge) readNewer(ctx context.Context) error {
-	for n := len(m.unread); n > 0 && (len(m.sources) == 0 || !m.unread[n-1].newest.Before(m.sources[0].batch[0].LatestSoFar())); n = len(m.unread) {
-		first := max(0, n-historiesAtOnce)
-		if err := m.add(ctx, m.unread[first:]); err != nil {
+	for len(m.parked) > 0 && (len(m.sources) == 0 || m.parked[0].before(m.sources[0])) {
+		var sources []*historySource
+		for len(sources) < historiesAtOnce && len(m.parked) > 0 {
+			sources = append(sources, m.unpark(heap.Pop(&m.parked).(parkedSource)))
+		}
+		if err := m.add(ctx, sources); err != nil {
 			return err
 		}
-		m.unread, m.read = m.unread[:first], m.read+n-first
 	}
 	return nil
 }
 
-// add adds the sources that have entries. After maxSearched reads the error is errSearched.
+// add opens the sources, and drops each source without entries. After maxSearched reads the error is errSearched.
 func (m *historyMerge) add(ctx context.Context, sources []*historySource) error {
 	if m.read > maxSearched && !m.endless {
 		return errSearched
@@ -102,13 +109,11 @@ func (m *historyMerge) add(ctx context.Context, sources []*historySource) error 
 		return err
 	}
 	for _, src := range sources {
-		if m.read += src.probes; m.index == nil {
-			m.read++ // readNewer counts the others
-		}
-		if len(src.batch) > 0 {
+		if m.read += 1 + src.probes; len(src.batch) > 0 {
 			heap.Push(&m.sources, src)
 		}
 	}
+	m.park()
 	return nil
 }
 
@@ -146,14 +151,19 @@ type historySource struct {
 	total  int          // of the history at the last fill, 0 before
 	batch  []core.Entry // read, and not yet returned
 
-	first *core.Entry  // the newest entry at the first read; only of a store with a cap
-	last  []core.Entry // the entries that were returned last, of one time; only of a store with a cap
+	returned // only of a store with a cap
 }
 
-// seek skips entries from m.end on. Without an index it needs a binary search, and a read for each probe. It searches a store with a cap, too,
+// returned is what [historySource.countReturned] needs.
+type returned struct {
+	first *core.Entry  // the newest entry at the first read
+	last  []core.Entry // the entries that were returned last, of one time
+}
+
+// seek skips entries from m.end on, unless the history was open before. Without an index it needs a binary search, and a read for each probe. It searches a store with a cap, too,
 // because countReturned needs first.
 func (src *historySource) seek(ctx context.Context, m *historyMerge) (err error) {
-	if m.end.IsZero() || !src.newest.IsZero() && src.newest.Before(m.end) {
+	if src.total > 0 || m.end.IsZero() || !src.newest.IsZero() && src.newest.Before(m.end) {
 		return nil
 	}
 	if m.index != nil && !m.capped {
@@ -248,9 +258,10 @@ type historySources []*historySource
 
 func (h historySources) Len() int { return len(h) }
 
-func (h historySources) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	return cmp.Or(b.batch[0].LatestSoFar().Compare(a.batch[0].LatestSoFar()), cmp.Compare(a.of.UserID, b.of.UserID)) < 0
+func (h historySources) Less(i, j int) bool { return compareSources(h[i], h[j]) < 0 }
+
+func compareSources(a, b *historySource) int {
+	return cmp.Or(b.batch[0].LatestSoFar().Compare(a.batch[0].LatestSoFar()), cmp.Compare(a.of.UserID, b.of.UserID))
 }
 
 func (h historySources) Swap(i, j int) { h[i], h[j] = h[j], h[i] }

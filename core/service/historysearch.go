@@ -72,7 +72,7 @@ const (
 
 	firstHistoryBatch = 32   // entries of the first read of a history: most histories need no second read
 	historyBatch      = 256  // entries of each later read. badgerstore searches the oldest live entry in each read
-	maxBuffered       = 8192 // entries that the histories of one search share: with more histories, each reads fewer at once
+	maxBuffered       = 8192 // entries that the open histories of one search share: with more histories, each reads fewer at once
 )
 
 // AccountHistory returns a page of the matching entries of an account, newest first. It stops at MaxFound matches, or after maxSearched

@@ -115,7 +115,7 @@ func refusingLimit(e *env) {
 		c.Entry.Limit = &core.RefusingLimit{Of: of, Meter: core.MeterRequests, Period: core.Minute, Max: 60, Used: 60}
 		want = append([]core.Entry{c.Entry}, want...)
 	}
-	c := tokens(request(k, noon), 5) // of two limits without room, the one that resets last decides
+	c := tokens(request(k, noon), 5) // of two limits without room, the limit that resets last decides
 	c.Further = []core.Limit{{Meter: "tokens", Max: 1, Period: core.Lifetime}, {Meter: "tokens", Max: 4, Period: core.Minute}}
 	e.denied(c)
 	c.Entry.Denied, c.Entry.Reason = true, core.ReasonQuota
