@@ -76,14 +76,15 @@ func (s RateLimitHeaders) add(f *fields, b []byte, h http.Header, d *service.Dec
 }
 
 // SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, or until its rate allows a
-// request, rounded up. It sets nothing if the quota never resets. The decision must have usage.
+// request, rounded up. It sets nothing if to wait does not help: the quota never resets, or
+// the request costs more than all of it. The decision must have usage.
 func SetRetryAfter(h http.Header, d *service.Decision, now time.Time) {
 	switch {
 	case d.RetryAfter > 0:
 		retryAfter(h, d.RetryAfter)
 	case d.Outcome == service.OverConcurrency || !d.HasUsage():
 		retryAfter(h, retrySoon)
-	case d.Usage.Window.Ends():
+	case d.Usage.Window.Ends() && !d.NeverFits():
 		retryAfter(h, d.Usage.Window.End.Sub(now))
 	}
 }

@@ -90,7 +90,10 @@ func (g *Gateway) unmarshalCost(_ string, args []string) error {
 	if len(args) == 1 || len(args) == 3 && args[0] == "request" {
 		args = append([]string{core.MeterRequests}, args...)
 	}
-	if len(args) != 2 && (len(args) != 4 || args[1] != "request") {
+	switch {
+	case len(args) == 3 && args[1] == "request":
+		return fmt.Errorf("cost: want a default after the member of the request: cost %s request %s 4096", args[0], args[2])
+	case len(args) != 2 && (len(args) != 4 || args[1] != "request"):
 		return errCount
 	}
 	meter, cost := args[0], caddyhttp.WeakString(strings.Join(args[1:], " "))

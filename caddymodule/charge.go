@@ -62,21 +62,30 @@ func (c *Charge) check() error {
 	case !slices.Contains(append([]string{fromHeader, fromJSON, fromMCP}, aiAPIs...), c.From):
 		return fmt.Errorf("charge: want from openai, anthropic, gemini, header <name>, json <path> or mcp, got from %q", c.From)
 	case (c.From == fromHeader || c.From == fromJSON) != (c.Name != ""):
-		return fmt.Errorf("charge: want a name after header and json only: charge %s from header X-Cost", c.Of)
+		return errors.New("charge: want a name after header and json only: charge tokens from header X-Tokens, charge prices from json usage")
 	case c.From == fromHeader && !httpguts.ValidHeaderFieldName(c.Name):
 		return fmt.Errorf("charge: %q is not the name of a field", c.Name)
 	case c.Of == chargePrices && c.Formula != "":
-		return errors.New("charge prices: the prices have the formulas")
+		return errors.New("charge prices: remove the formula, the prices of the account have one")
 	case c.From == fromMCP && c.Of != chargePrices:
 		return errors.New("charge: from mcp is for prices: charge prices from mcp")
 	case c.Of == chargePrices && c.From == fromHeader:
-		return errors.New("charge prices: a field of the header has no quantities: charge a meter by it")
+		return errors.New("charge prices: a field of the header is one number, and prices need quantities: charge tokens from header X-Tokens")
 	}
 	if c.Of != chargePrices {
 		rule := core.PriceRule{Endpoint: "*", Costs: map[string]core.Price{c.Of: core.Price(c.formula())}}
 		if err := rule.Check(); err != nil {
 			e, _ := errors.AsType[*core.Error](err)
 			return fmt.Errorf("charge: %s", e.Detail)
+		}
+		names := aiusage.Names()
+		if c.From == fromHeader || c.From == fromJSON {
+			names = nil // json: the names of the members
+		}
+		for _, name := range strings.FieldsFunc(c.formula(), func(r rune) bool { return strings.ContainsRune(" +*0123456789", r) }) {
+			if names != nil && !slices.Contains(names, name) {
+				return fmt.Errorf("charge: want %s, got %q", strings.Join(names, ", "), name)
+			}
 		}
 		c.price = (&core.Prices{Rules: []core.PriceRule{rule}}).Compiled()
 	}
@@ -157,7 +166,12 @@ func (g *Gateway) checkCharge() error {
 // checkMembers returns an error for options that are about members of requests, and do not fit together.
 func (g *Gateway) checkMembers() error {
 	switch {
-	case g.Clamp != "" && g.clamped() == nil:
+	case g.Clamp != "" && g.clampedCost() == nil:
+		for _, c := range g.costs {
+			if c.member != "" {
+				return fmt.Errorf("clamp: no cost is read from the member %q of the request: write clamp %s, the member that cost reads", g.Clamp, c.member)
+			}
+		}
 		return fmt.Errorf("clamp: no cost is read from the member %q of the request: add cost tokens request %s 4096", g.Clamp, g.Clamp)
 	case g.RequestID != nil && g.alwaysHolds():
 		return errors.New("request_id: a request that repeats an id is not counted again, so it would not be charged: remove request_id, charge or count_on")

@@ -132,7 +132,7 @@ func TestClampEvasions(t *testing.T) {
 		{"negative", "openai", "application/json", `{"max_tokens":-1}`, 400, 0},
 		{"float", "openai", "application/json", `{"max_tokens":1e9}`, 400, 0},
 		{"text for a number", "openai", "application/json", `{"max_tokens":"100000"}`, 400, 0},
-		{"deep", "openai", "application/json", strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 600), 400, 0},
+		{"deep", "openai", "application/json", strings.Repeat(`{"a":`, 10_001) + "1" + strings.Repeat("}", 10_001), 400, 0},
 		{"gemini", "gemini", "application/json", `{"generationConfig":{"maxOutputTokens":100000}}`, 200, 1000},
 		{"gemini, none", "gemini", "application/json", `{"contents":[]}`, 200, 400},
 		{"gemini, other settings", "gemini", "application/json", `{"generationConfig":{"topK":1}}`, 200, 400},
@@ -306,12 +306,30 @@ func TestMCPEvasions(t *testing.T) {
 // A long body takes a file, not memory, and a caller has room for so many of them.
 func TestBodyBounds(t *testing.T) {
 	s := newServer(t)
-	wait, entered := make(chan struct{}), make(chan int64, 10)
+	wait, entered := make(chan struct{}), make(chan struct{}, 10)
+	size, answer := make(chan int64, 10), make(chan struct{})
 	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
-		n, _ := io.Copy(io.Discard, r.Body)
-		entered <- n
+		entered <- struct{}{}
 		<-wait
+		n, _ := io.Copy(io.Discard, r.Body)
+		size <- n
+		<-answer
 	})
+	used := func() (int64, int) {
+		bodySpace.mu.Lock()
+		defer bodySpace.mu.Unlock()
+		return bodySpace.total, len(bodySpace.byCaller)
+	}
+	awaitNone := func(when string) {
+		t.Helper()
+		deadline := time.Now().Add(10 * time.Second)
+		for n, _ := used(); n != 0 && time.Now().Before(deadline); n, _ = used() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n, callers := used(); n != 0 || callers != 0 {
+			t.Errorf("%s: got %d bytes of bodies of %d callers, want none", when, n, callers)
+		}
+	}
 	s.Start("store memory", "limitkeeper {\ncharge tokens from openai\n}\n"+up.proxy())
 	ten := s.aiTenant(1000)
 	body := func(size int) string { return `{"messages":"` + strings.Repeat("[", size-15) + `"}` }
@@ -324,9 +342,7 @@ func TestBodyBounds(t *testing.T) {
 		group.Go(func() { s.sendAs("/v1/chat/completions", "application/json", long, ten) })
 	}
 	for range 3 {
-		if n := <-entered; n != int64(len(long)) {
-			t.Errorf("got %d bytes at the upstream, want %d", n, len(long))
-		}
+		<-entered
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&during)
@@ -340,17 +356,16 @@ func TestBodyBounds(t *testing.T) {
 		t.Errorf("brackets: got %d %s, want 400", r.StatusCode, r.Text)
 	}
 	close(wait)
+	for range 3 {
+		if n := <-size; n != int64(len(long)) {
+			t.Errorf("got %d bytes at the upstream, want %d", n, len(long))
+		}
+	}
+	awaitNone("while the answers run")
+	close(answer)
 	group.Wait()
 	if r := s.sendAs("/v1/chat/completions", "application/json", body(65<<20), ten); r.StatusCode != 413 {
 		t.Errorf("65 MiB: got %d %s, want 413", r.StatusCode, r.Text)
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for bodyFiles.total != 0 && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	bodyFiles.mu.Lock()
-	defer bodyFiles.mu.Unlock()
-	if bodyFiles.total != 0 || len(bodyFiles.byCaller) != 0 {
-		t.Errorf("afterwards: got %d bytes in files of %d callers, want none", bodyFiles.total, len(bodyFiles.byCaller))
-	}
+	awaitNone("afterwards")
 }

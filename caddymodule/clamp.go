@@ -15,7 +15,7 @@ const maxClampTries = 5
 // validateClamped decides a request whose cost on one meter is lowered to what its limits have left. Each answer that the request wants gets
 // the same bound.
 func (g *Gateway) validateClamped(ctx context.Context, svc *service.Service, account string, q service.Request, v *requestState) error {
-	c := g.clamped()
+	c := g.clampedCost()
 	choices, err := g.choices(v.body)
 	if err != nil {
 		return err

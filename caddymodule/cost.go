@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +19,8 @@ import (
 // costOption is the configured cost on a meter.
 type costOption struct {
 	meter string
-	n     int64  // used when of is ""
-	of    string // placeholders
+	n     int64  // without placeholders
+	of    string // a text with placeholders, "" for none
 
 	member string // of the JSON body of the request; then n is the default
 }
@@ -51,7 +52,9 @@ func newCostOption(meter, text string) (c costOption, err error) {
 	if words := strings.Fields(text); len(words) == 3 && words[0] == "request" {
 		c.member, text = words[1], words[2]
 	}
-	switch {
+	switch _, err := strconv.ParseInt(text, 10, 64); {
+	case c.member != "" && err != nil:
+		return c, fmt.Errorf("cost: want a whole number after the member of the request, as in cost %s request max_tokens 4096, got %q", meter, text)
 	case hasPlaceholders(text) && c.member == "":
 		c.of = text
 	case text != "":
@@ -66,9 +69,9 @@ func newCostOption(meter, text string) (c costOption, err error) {
 }
 
 // costOf returns the configured cost of a request. given is false for an empty value: then the price decides.
-func (g *Gateway) costOf(c *costOption, repl *caddy.Replacer, body *requestBody) (n int64, given bool, err error) {
+func (g *Gateway) costOf(r *http.Request, c *costOption, repl *caddy.Replacer, body *requestBody) (n int64, given bool, err error) {
 	if c.member != "" {
-		return g.costIn(body, c)
+		return g.costIn(r, body, c)
 	}
 	if c.of == "" {
 		return c.n, true, nil

@@ -101,7 +101,11 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	}
 	v.model = q.Model
 	if v.body != nil && v.body.isObject && g.from() == string(aiusage.OpenAI) {
-		if v.addedUsage, err = v.body.askUsage(r); err != nil {
+		api, err := g.textAPI(r, v.body)
+		if err == nil {
+			v.addedUsage, err = v.body.askUsage(api)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -141,7 +145,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 	var costs []core.MeterCost
 	for i := range g.costs {
 		c := &g.costs[i]
-		n, given, err := g.costOf(c, repl, body)
+		n, given, err := g.costOf(r, c, repl, body)
 		switch {
 		case errors.Is(err, errUnknownPlaceholder):
 			metrics.unknownPlaceholders.WithLabelValues(g.Account, c.meter).Inc()

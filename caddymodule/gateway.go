@@ -327,6 +327,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		g.evaluate(r, repl, vars, service.Request{Secret: secret, External: external, PlanName: g.IdentifyPlan}, v)
 	}
 	defer v.body.close()
+	if v.body != nil && g.passes(v) { // before keys are removed from the trailers behind the body
+		g.sendBody(r, v)
+	}
 	metrics.gateway(v, time.Since(start))
 	setPlaceholders(repl, vars, v)
 	switch {

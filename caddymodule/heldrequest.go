@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,12 +31,19 @@ type heldRequest struct {
 	model   string // of the request
 	noBody  bool   // the request has no body, so it calls no model
 
+	ctx  context.Context // of the request, without its cancellation
+	w    *headerWriter
+	stop func() // see keepOpen
+
 	status    int
+	length    int64 // the Content-Length of the answer; -1 if it is unknown
+	sent      int64 // bytes of the answer
+	ended     bool
 	reader    *aiusage.Reader // of the answer; nil if its body does not have the usage
 	dropUsage bool            // the gateway has asked for the usage of a stream, and the client has not
 }
 
-// askHold makes a request take a hold. The charged meter, if nothing of it is held, must not be used up.
+// askHold sets the hold of a request. If nothing is held on the charged meter, the request passes only while the meter has something left.
 func (g *Gateway) askHold(q *service.Request, body *requestBody) {
 	q.InFlight = holdTime
 	if !g.alwaysHolds() {
@@ -65,32 +73,43 @@ func (g *Gateway) askHold(q *service.Request, body *requestBody) {
 
 // next calls the next handler. If the request has a hold, next ends it afterwards.
 func (g *Gateway) next(w *headerWriter, r *http.Request, next caddyhttp.Handler, v *requestState) (err error) {
-	if v.body != nil && v.clamped >= 0 {
-		g.lower(r, v.body, g.clamped(), v.clamped)
-	}
-	if v.body != nil {
-		v.body.apply(r)
-	}
 	f := g.newHeldRequest(v)
 	if f == nil {
 		return next.ServeHTTP(w, r)
 	}
-	w.held = f
+	w.held, f.w = f, w
 	metrics.inFlight.Inc()
-	ctx := context.WithoutCancel(r.Context())
-	stop := f.keepOpen(ctx)
-	failed := true // by a panic, such as that of an answer that was cut
-	defer func() {
-		stop()
-		metrics.inFlight.Dec()
-		f.finish(ctx, w, failed || err != nil || r.Context().Err() != nil, err)
-	}()
+	f.ctx = context.WithoutCancel(r.Context())
+	f.stop = f.keepOpen(f.ctx)
+	failed := true // also after a panic: reverse_proxy panics when the upstream cuts an answer
+	defer func() { f.finish(failed || err != nil || r.Context().Err() != nil, err) }()
 	if g.Charge.readsAnswer() {
 		r.Header.Set("Accept-Encoding", "identity")
+		dropConnection(r.Header, "Accept-Encoding")
 	}
 	err = next.ServeHTTP(w, r)
 	failed = false
 	return err
+}
+
+// sendBody makes the request send the body that was read. Only a request with a hold is changed.
+func (g *Gateway) sendBody(r *http.Request, v *requestState) {
+	switch {
+	case v.decision.HoldID == "":
+		v.body.edits = nil
+	case v.clamped >= 0:
+		g.lower(r, v.body, g.clampedCost(), v.clamped)
+	}
+	v.body.apply(r)
+}
+
+// dropConnection removes a name from the fields Connection, so that no proxy removes the field of that name.
+func dropConnection(h http.Header, name string) {
+	for i, line := range h["Connection"] {
+		words := strings.Split(line, ",")
+		kept := slices.DeleteFunc(words, func(word string) bool { return strings.EqualFold(strings.TrimSpace(word), name) })
+		h["Connection"][i] = strings.Join(kept, ",")
+	}
 }
 
 // newHeldRequest returns the held request of a decision, nil without a hold.
@@ -99,20 +118,23 @@ func (g *Gateway) newHeldRequest(v *requestState) *heldRequest {
 	if err != nil || v.decision.HoldID == "" || v.decision.Repeated {
 		return nil
 	}
-	return &heldRequest{g: g, service: svc, account: v.decision.Account, holdID: v.decision.HoldID, model: v.model, noBody: v.body == nil, dropUsage: v.addedUsage}
+	return &heldRequest{g: g, service: svc, account: v.decision.Account, holdID: v.decision.HoldID, model: v.model, noBody: v.body == nil, dropUsage: v.addedUsage, length: -1}
 }
 
-// beginAnswer notes the status of the answer, and how its body has the usage. A nil held request does nothing.
+// beginAnswer records the status of the answer, and makes the reader if the body can have the usage. A nil held request does nothing.
 func (f *heldRequest) beginAnswer(status int, h http.Header) {
 	if f == nil || f.status != 0 {
 		return
 	}
 	f.status = status
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil {
+		f.length = n
+	}
 	if !f.g.Charge.readsAnswer() || status >= http.StatusMultipleChoices {
 		return
 	}
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	if encoding := h.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return
 	}
 	isEvents := kind == "text/event-stream"
@@ -125,20 +147,26 @@ func (f *heldRequest) beginAnswer(status int, h http.Header) {
 		f.reader = aiusage.NewReader(aiusage.API(f.g.Charge.From))
 	}
 	if isEvents {
-		f.reader.Events(f.dropUsage)
+		f.reader.SetEvents(f.dropUsage)
 		if f.dropUsage {
 			h.Del("Content-Length")
+			f.length = -1
 		}
 	}
 }
 
-// write relays a piece of the answer.
+// write relays a piece of the answer. Before the last piece of an answer whose length is known, the hold ends: the client may send its next request
+// as soon as it has that piece.
 func (f *heldRequest) write(w io.Writer, h http.Header, p []byte) (int, error) {
 	f.beginAnswer(http.StatusOK, h)
-	if f.reader == nil {
-		return w.Write(p)
+	relay := p
+	if f.reader != nil {
+		relay = f.reader.Pass(p)
 	}
-	if relay := f.reader.Pass(p); len(relay) > 0 {
+	if f.sent += int64(len(relay)); f.sent == f.length {
+		f.finish(false, nil)
+	}
+	if len(relay) > 0 {
 		if _, err := w.Write(relay); err != nil {
 			return 0, err
 		}
@@ -146,7 +174,7 @@ func (f *heldRequest) write(w io.Writer, h http.Header, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keepOpen extends the hold every quarter of its time, until stop is called. No extension runs after stop has returned.
+// keepOpen extends the hold every quarter of holdTime, until stop is called. No extension runs after stop has returned.
 func (f *heldRequest) keepOpen(ctx context.Context) (stop func()) {
 	var mu sync.Mutex
 	var timer *time.Timer
@@ -171,11 +199,18 @@ func (f *heldRequest) keepOpen(ctx context.Context) (stop func()) {
 	}
 }
 
-// finish settles or releases the hold. cut says that the answer may not be complete, and failure is the error of the next handler.
-func (f *heldRequest) finish(ctx context.Context, w *headerWriter, cut bool, failure error) {
+// finish settles or releases the hold, once. cut says that the answer may not be complete, and failure is the error of the next handler.
+func (f *heldRequest) finish(cut bool, failure error) {
+	if f.ended {
+		return
+	}
+	f.ended = true
+	f.stop()
+	metrics.inFlight.Dec()
 	if f.reader != nil {
 		if rest := f.reader.Rest(); len(rest) > 0 {
-			_, _ = w.ResponseWriterWrapper.Write(rest)
+			_, _ = f.w.ResponseWriterWrapper.Write(rest)
+			f.w.Flush()
 		}
 	}
 	if failed, ok := errors.AsType[caddyhttp.HandlerError](failure); ok && f.status == 0 {
@@ -187,21 +222,38 @@ func (f *heldRequest) finish(ctx context.Context, w *headerWriter, cut bool, fai
 	case f.status == 0 && !cut:
 		f.status = http.StatusOK // the handler has written nothing
 	}
-	release, final := f.outcome(w.Header(), cut)
-	done, err := f.settle(ctx, release, final)
+	release, final := f.outcome(f.w.Header(), cut)
+	done, err := f.settle(release, final)
 	if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeValidation { // no price has the model
 		release, final = f.unknown(e.Detail), nil
-		done, err = f.settle(ctx, release, final)
+		done, err = f.settle(release, final)
 	}
+	if errors.Is(err, core.ErrUnavailable) {
+		decision := f.w.state.decision
+		go f.settleAgain(release, final, &decision) // the client does not wait
+		return
+	}
+	f.settled(done, &f.w.state.decision, err)
+}
+
+// settleAgain settles the hold while the store is unavailable, until settleTries.
+func (f *heldRequest) settleAgain(release bool, final *service.Final, d *service.Decision) {
+	var done *service.Settled
+	var err error = core.ErrUnavailable
 	for try := 0; errors.Is(err, core.ErrUnavailable) && try < settleTries; try++ {
 		time.Sleep(settlePause)
-		done, err = f.settle(ctx, release, final)
+		done, err = f.settle(release, final)
 	}
+	f.settled(done, d, err)
+}
+
+// settled reports the end of the hold, or logs why it has none.
+func (f *heldRequest) settled(done *service.Settled, d *service.Decision, err error) {
 	if err == nil {
-		f.g.app.settled(done, &w.state.decision)
+		f.g.app.settled(done, d)
 	}
 	if suppressed, ok := f.g.faults.Admit(time.Now()); err != nil && ok {
-		f.g.log.Error("cannot settle a hold: it expires as on_unknown says", zap.String("account", f.g.Account), zap.String("hold_id", f.holdID),
+		f.g.log.Error("cannot settle a hold: it expires within a minute, and on_unknown decides what it costs", zap.String("account", f.g.Account), zap.String("hold_id", f.holdID),
 			zap.String("error", secrets.MaskSecrets(err.Error())), zap.Int64("suppressed", suppressed))
 	}
 }
@@ -216,24 +268,28 @@ const (
 )
 
 // settle releases the hold, or settles it with final costs. A nil final settles it with the held costs.
-func (f *heldRequest) settle(ctx context.Context, release bool, final *service.Final) (*service.Settled, error) {
+func (f *heldRequest) settle(release bool, final *service.Final) (*service.Settled, error) {
 	switch {
 	case release:
-		return f.service.Release(ctx, f.account, f.holdID, "")
+		return f.service.Release(f.ctx, f.account, f.holdID, "")
 	case final != nil:
-		return f.service.Settle(ctx, f.account, f.holdID, final)
+		return f.service.Settle(f.ctx, f.account, f.holdID, final)
 	}
-	return f.service.Keep(ctx, f.account, f.holdID)
+	return f.service.Keep(f.ctx, f.account, f.holdID)
 }
 
 // unknown counts and logs a request whose final cost is unknown. It returns what on_unknown says.
 func (f *heldRequest) unknown(why string) (release bool) {
+	release = f.g.OnUnknown == unknownRelease
 	metrics.unknownUsage.WithLabelValues(f.g.Account).Inc()
 	if suppressed, ok := f.g.unknownUsage.Admit(time.Now()); ok {
-		f.g.log.Warn("the cost of a request is unknown: on_unknown decides", zap.String("account", f.g.Account), zap.String("reason", why), zap.Int("status", f.status),
-			zap.Int64("suppressed", suppressed))
+		says := "the cost of a request is unknown: what was held stays counted"
+		if release {
+			says = "the cost of a request is unknown: everything was given back"
+		}
+		f.g.log.Warn(says, zap.String("account", f.g.Account), zap.String("reason", why), zap.Int("status", f.status), zap.Int64("suppressed", suppressed))
 	}
-	return f.g.OnUnknown == unknownRelease
+	return release
 }
 
 // outcome returns how the hold ends: it is released, or settled with final costs. A nil final settles it with the held costs.
@@ -246,14 +302,17 @@ func (f *heldRequest) outcome(h http.Header, cut bool) (release bool, final *ser
 	case f.g.Charge == nil, f.g.Charge.From == fromMCP && !cut:
 		return false, nil
 	}
+	if f.noBody && f.g.Charge.callsModel() { // such as the answer of a stored response, whose usage was charged before
+		return false, f.nothing()
+	}
 	q, model, whole := f.usage(h)
-	if q == nil && f.usesNothing() {
+	if q == nil && f.status >= http.StatusBadRequest {
 		return false, f.nothing()
 	}
 	if q == nil || !whole {
-		why := "its answer does not say it"
-		if q != nil {
-			why = "its answer was cut before it said the whole usage"
+		why := "the answer has no usage"
+		if cut || q != nil {
+			why = "the answer ended before it said the whole usage: the client has left, or the upstream has cut it"
 		}
 		if release = f.unknown(why); q == nil {
 			return release, nil
@@ -266,11 +325,6 @@ func (f *heldRequest) outcome(h http.Header, cut bool) (release bool, final *ser
 		f.setCost(final, c.Of, n)
 	}
 	return false, final
-}
-
-// usesNothing reports whether an answer without a usage has used nothing: that of an error, or of a request that calls no model.
-func (f *heldRequest) usesNothing() bool {
-	return f.status >= http.StatusBadRequest || f.noBody && f.g.Charge.callsModel()
 }
 
 // nothing returns the final costs of a request that has used nothing: the charged meters that were held cost 0.

@@ -23,16 +23,18 @@ const (
 	memberMethod  = "method" // of JSON-RPC
 	memberTool    = "params.name"
 	memberInput   = "input"
+	memberPrompts = "prompt" + itemsOf
 
 	memberMaxTokens    = "max_tokens"
+	memberMaxNew       = "max_completion_tokens"
 	memberOutputTokens = "max_output_tokens"
 )
 
 // outputMembers are the names of one bound in the APIs of OpenAI: of completions, of newer chat completions, and of responses.
-var outputMembers = []string{memberMaxTokens, "max_completion_tokens", memberOutputTokens}
+var outputMembers = []string{memberMaxTokens, memberMaxNew, memberOutputTokens}
 
-// promptMembers are the members of chat completions and of completions.
-var promptMembers = []string{"messages", "prompt"}
+// promptMembers are the members of chat completions, of completions and of responses that have the prompt.
+var promptMembers = []string{"messages", "prompt", memberInput}
 
 // choiceMembers are the members that say how many answers a request wants, by the source of the usage: each answer may have as many
 // tokens as the request allows.
@@ -61,7 +63,7 @@ func (g *Gateway) members() (names []string) {
 	names = append(names, memberModel)
 	switch g.from() {
 	case string(aiusage.OpenAI):
-		names = append(names, memberStream, memberOptions, memberUsage, memberInput)
+		names = append(names, memberStream, memberOptions, memberUsage, memberPrompts)
 		names = append(names, promptMembers...)
 	case fromMCP:
 		names = append(names, memberMethod, memberTool)
@@ -84,8 +86,8 @@ func (g *Gateway) namesOf(c *costOption) []string {
 	return []string{c.member}
 }
 
-// clamped returns the cost that the option clamp is about, nil without the option.
-func (g *Gateway) clamped() *costOption {
+// clampedCost returns the cost whose member the option clamp lowers, nil without the option.
+func (g *Gateway) clampedCost() *costOption {
 	for i := range g.costs {
 		if c := &g.costs[i]; g.Clamp != "" && c.member == g.Clamp {
 			return c
@@ -99,16 +101,22 @@ func (g *Gateway) readBody(ctx context.Context, svc *service.Service, account st
 	if len(g.read) == 0 {
 		return nil, nil
 	}
-	known, err := svc.Recognizes(ctx, account, q)
-	if err != nil || !known {
+	caller, err := svc.Caller(ctx, account, q)
+	if err != nil || caller == "" {
 		return nil, err
+	}
+	if strings.EqualFold(r.Header.Get("Upgrade"), "h2c") { // some clients offer it with each request
+		r.Header.Del("Upgrade")
 	}
 	if g.Charge.callsModel() && (r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect) {
 		return nil, badBody("upgrade", "The connection cannot be upgraded: what passes on it cannot be charged")
 	}
-	b, err := readBody(r, q.Secret+q.External, g.read...)
-	if err != nil {
-		return nil, err
+	b, err := readBody(r, caller, g.read...)
+	switch {
+	case err != nil:
+		return b, err
+	case b != nil && !b.isObject && g.from() == fromMCP:
+		return b, badBody("body", "The body must be a JSON object: the gateway charges by its members")
 	}
 	if q.Model = g.model(r, b); (&core.PricedRequest{Model: q.Model}).Check() != nil {
 		q.Model = ""
@@ -131,7 +139,55 @@ func (g *Gateway) model(r *http.Request, b *requestBody) string {
 	return b.text(memberModel)
 }
 
-// choices returns how many answers a request wants.
+// textAPI is an API of OpenAI whose requests bound the text that they get.
+type textAPI uint8
+
+const (
+	otherAPI textAPI = iota // without such a text, or without OpenAI
+	chatAPI
+	completionAPI
+	responseAPI
+)
+
+// textBounds are the members that bound the text.
+var textBounds = map[textAPI][]string{chatAPI: {memberMaxTokens, memberMaxNew}, completionAPI: {memberMaxTokens}, responseAPI: {memberOutputTokens}}
+
+// textless are the last names of the paths of other APIs.
+var textless = []string{"embeddings", "moderations", "speech", "generations", "edits", "variations", "transcriptions", "translations", "batches", "files", "threads", "runs",
+	"conversations", "vector_stores", "search"}
+
+// textAPI returns the API of a request: by the end of its path or, on a path of the upstream's own, by the prompt.
+func (g *Gateway) textAPI(r *http.Request, b *requestBody) (textAPI, error) {
+	if g.from() != string(aiusage.OpenAI) || b == nil || !b.isObject {
+		return otherAPI, nil
+	}
+	p := strings.ToLower(r.URL.Path)
+	last, before := path.Base(p), path.Base(path.Dir(strings.TrimRight(p, "/")))
+	has := func(i int) bool { return b.get(promptMembers[i]).Seen() }
+	switch {
+	case last == "completions" && (before == "chat" || has(0) && !has(1)):
+		return chatAPI, nil
+	case last == "completions":
+		return completionAPI, nil
+	case last == "responses":
+		return responseAPI, nil
+	case slices.Contains(textless, last):
+		return otherAPI, nil
+	}
+	api := otherAPI
+	for i, of := range []textAPI{chatAPI, completionAPI, responseAPI} {
+		switch {
+		case !has(i):
+		case api != otherAPI:
+			return api, badBody(promptMembers[i], "The body must have only one of the members %s", strings.Join(promptMembers, ", "))
+		default:
+			api = of
+		}
+	}
+	return api, nil
+}
+
+// choices returns how many answers a request wants: for each of its prompts, if there are several.
 func (g *Gateway) choices(b *requestBody) (n int64, err error) {
 	n = 1
 	for _, name := range choiceMembers[g.from()] {
@@ -143,11 +199,19 @@ func (g *Gateway) choices(b *requestBody) (n int64, err error) {
 			n = max(n, wanted)
 		}
 	}
+	if g.from() != string(aiusage.OpenAI) {
+		return n, nil
+	}
+	if prompts := b.get(memberPrompts); prompts.Count > 1 && len(prompts.Raw) > 0 && (prompts.Raw[0] == '"' || prompts.Raw[0] == '[') { // not the tokens of one prompt
+		if n *= int64(prompts.Count); n > maxChoices {
+			return 0, badBody("prompt", "The request must want at most %d answers", maxChoices)
+		}
+	}
 	return n, nil
 }
 
 // costIn returns the cost that the members of a request say: the largest of them, for each answer that the request wants.
-func (g *Gateway) costIn(b *requestBody, c *costOption) (n int64, given bool, err error) {
+func (g *Gateway) costIn(r *http.Request, b *requestBody, c *costOption) (n int64, given bool, err error) {
 	if b == nil && g.Charge.callsModel() {
 		return 0, false, nil
 	}
@@ -155,12 +219,19 @@ func (g *Gateway) costIn(b *requestBody, c *costOption) (n int64, given bool, er
 	if c.meter == core.MeterRequests {
 		most = core.MaxCost
 	}
+	api, err := g.textAPI(r, b)
+	if err != nil {
+		return 0, false, err
+	}
 	for _, name := range g.namesOf(c) {
 		asked, has, err := b.wholeNumber(name, most)
-		if err != nil {
+		switch bounds := textBounds[api]; {
+		case err != nil:
 			return 0, false, err
-		}
-		if has {
+		case !has:
+		case bounds != nil && slices.Contains(outputMembers, name) && !slices.Contains(bounds, name):
+			return 0, false, badBody(name, "The member %s is of another API: send %s", name, bounds[0])
+		case asked > 0 || !g.Charge.callsModel(): // some models take 0 for no bound
 			n, given = max(n, asked), true
 		}
 	}
@@ -179,7 +250,7 @@ func (g *Gateway) lower(r *http.Request, b *requestBody, c *costOption, n int64)
 	names, has := g.namesOf(c), false
 	for _, name := range names {
 		asked, given, _ := b.wholeNumber(name, core.MaxMeterCost)
-		if has = has || given; given && asked > n {
+		if has = has || given; given && (asked > n || asked == 0) {
 			b.set(name, strconv.FormatInt(n, 10))
 		}
 	}
@@ -188,39 +259,22 @@ func (g *Gateway) lower(r *http.Request, b *requestBody, c *costOption, n int64)
 	}
 	name := c.member
 	if len(names) > 1 {
-		name = outputMember(r, b, c.member)
+		api, _ := g.textAPI(r, b)
+		bounds := textBounds[api]
+		if len(bounds) == 0 {
+			return
+		}
+		if !slices.Contains(bounds, name) {
+			name = bounds[0]
+		}
 	}
-	if name != "" {
-		b.set(name, strconv.FormatInt(n, 10))
-	}
-}
-
-// outputMember returns the member that bounds the output of a request without such a member, "" for a request without output, such as
-// embeddings.
-func outputMember(r *http.Request, b *requestBody, configured string) string {
-	switch base := strings.ToLower(path.Base(r.URL.Path)); {
-	case slices.Contains([]string{"embeddings", "moderations", "speech"}, base):
-		return ""
-	case !b.isCompletion(r):
-		return memberOutputTokens
-	case configured == memberOutputTokens:
-		return memberMaxTokens
-	}
-	return configured
-}
-
-// isCompletion reports whether a request to an API of OpenAI is a completion or a chat completion, and not a response.
-func (b *requestBody) isCompletion(r *http.Request) bool {
-	if strings.EqualFold(path.Base(r.URL.Path), "responses") {
-		return false
-	}
-	return b.get(promptMembers[0]).Seen() || b.get(promptMembers[1]).Seen() || !b.get(memberInput).Seen()
+	b.set(name, strconv.FormatInt(n, 10))
 }
 
 // askUsage makes a stream of OpenAI say its usage: a completion says it only if the request asks. added is false if the client has asked.
-func (b *requestBody) askUsage(r *http.Request) (added bool, err error) {
+func (b *requestBody) askUsage(api textAPI) (added bool, err error) {
 	streams, err := b.isTrue(memberStream)
-	if err != nil || !streams || !b.isCompletion(r) {
+	if err != nil || !streams || api != chatAPI && api != completionAPI {
 		return false, err
 	}
 	options := map[string]json.RawMessage{}

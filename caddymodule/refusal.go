@@ -107,8 +107,8 @@ func realm(r *http.Request, account string) string {
 	return account
 }
 
-// grpcStatuses are the statuses of gRPC for refusals: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md. Of the status of HTTP alone, a client
-// makes UNAVAILABLE, and sends the request again.
+// grpcStatuses are the statuses of gRPC for refusals: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md. From the status of HTTP alone, a client
+// derives UNAVAILABLE, and sends the request again.
 var grpcStatuses = map[int]string{
 	http.StatusBadRequest: "3", http.StatusUnauthorized: "16", http.StatusForbidden: "7", http.StatusTooEarly: "14",
 	http.StatusTooManyRequests: "8", http.StatusServiceUnavailable: "14",
@@ -130,11 +130,19 @@ const formOpenAI = "openai"
 // periods are quotas.
 func openAIError(status int, e *core.Error, d *service.Decision) any {
 	kind, code, message := "invalid_request_error", strings.ToLower(string(e.Code)), e.Message
-	if e.Reason == core.ReasonQuota {
-		message += fmt.Sprintf(": %d of %d %s used, in the period %s", d.Used, d.Max, d.Meter, d.Period)
-		if end := d.Window.End; !end.IsZero() {
-			message += ", which ends at " + end.UTC().Format(time.RFC3339)
+	switch {
+	case d.NeverFits():
+		message += fmt.Sprintf(": the request costs up to %d %s, and the limit is %d in the period %s", d.Needed, d.Meter, d.Max, d.Period)
+	case e.Reason == core.ReasonQuota:
+		message += fmt.Sprintf(": %d of %d %s used in the period %s", d.Used, d.Max, d.Meter, d.Period)
+		if d.Used < d.Max {
+			message += fmt.Sprintf(", and the request costs up to %d", d.Needed)
 		}
+		if end := d.Window.End; !end.IsZero() {
+			message += ". The period ends at " + end.UTC().Format(time.RFC3339)
+		}
+	case e.Reason == core.ReasonConcurrency:
+		message += ": send this one when one of the others has ended"
 	}
 	var param any
 	if e.Field != "" {

@@ -53,7 +53,7 @@ func TestErrorForms(t *testing.T) {
 		missing                            string // without a key
 	}{
 		{"errors openai", "*/*", "application/json",
-			`{"error":{"code":"insufficient_quota","message":"Rate limit exceeded: 1 of 1 requests used, in the period year, which ends at ` + end + `","param":null,"type":"insufficient_quota"}}`,
+			`{"error":{"code":"insufficient_quota","message":"Rate limit exceeded: 1 of 1 requests used in the period year. The period ends at ` + end + `","param":null,"type":"insufficient_quota"}}`,
 			`{"error":{"code":"invalid_api_key","message":"API key is required","param":null,"type":"invalid_request_error"}}`},
 		{"problem_json", "application/json, application/problem+json;q=0.9", "application/problem+json",
 			`{"detail":"Rate limit exceeded","reason":"quota","status":429,"title":"Rate limit exceeded","type":"https://iana.org/assignments/http-problem-types#quota-exceeded","violated-policies":["year"]}`,

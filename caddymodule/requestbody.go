@@ -18,14 +18,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/internal/aiusage"
 )
 
-// maxBody bounds a body that a gateway reads before it decides, in bytes. The first [aiusage.MaxHeld] bytes of a body are in memory, the
+// maxBody bounds a body that a gateway reads before it decides, in bytes. The first [aiusage.MaxBuffered] bytes of a body are in memory, the
 // others in a file.
 const maxBody = 64 << 20
 
 // maxMember bounds the value of a member that the gateway reads, in bytes.
 const maxMember = 4 << 10
 
-// bodyError is an error in the body of a request. Its client can mend it, so the log does not have it.
+// bodyError is an error in the body of a request. The client has caused it, so it is not logged.
 type bodyError struct{ err *core.Error }
 
 // Error implements error.
@@ -50,14 +50,17 @@ type requestBody struct {
 	picker   *aiusage.Picker
 	isObject bool // otherwise it has no members
 	head     []byte
-	file     *bodyFile // the bytes behind head; nil if there are none
+	file     *bodyFile // the bytes behind head
 	size     int64
 	edits    []edit
+
+	lost   []byte    // read behind the file, after an error
+	unread io.Reader // what follows, after an error; nil if the whole body was read
 }
 
 // readBody reads the body of a request of a caller, and finds the values of some members. It returns nil for a request without a body. What an
 // upstream might read in another way than the gateway is refused: text that is not strictly JSON, members that are there twice, and
-// names that differ from a member in case only.
+// names that differ from a member in case only. The body is not nil with an error, so that it can be forwarded all the same.
 func readBody(r *http.Request, caller string, members ...string) (*requestBody, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -65,47 +68,53 @@ func readBody(r *http.Request, caller string, members ...string) (*requestBody, 
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, badBody("body", "The body must not be compressed: the gateway reads it")
 	}
-	b := &requestBody{picker: aiusage.NewPicker(append(withParents(members), "")...)}
+	memory := int64(aiusage.MaxBuffered)
+	if r.ContentLength >= 0 {
+		memory = min(memory, r.ContentLength)
+	}
+	file, err := newBodyFile(caller, memory)
+	if err != nil {
+		return nil, err
+	}
+	b := &requestBody{picker: aiusage.NewPicker(append(withParents(members), "")...), file: file}
 	b.picker.NoteSimilar()
 	b.picker.KeepAtMost(maxMember)
-	err := b.read(r, caller)
-	if err == nil && b.isObject {
+	if err = b.read(r); err == nil && b.isObject {
 		err = b.check(members)
 	}
-	if err != nil {
+	if err == nil && b.size == 0 {
 		b.close()
-		return nil, asBodyError(err)
-	}
-	if b.size == 0 {
 		return nil, nil
 	}
-	return b, nil
+	return b, asBodyError(err)
 }
 
 // read reads the body into memory and, if it is long, into a file.
-func (b *requestBody) read(r *http.Request, caller string) (err error) {
-	if b.head, err = io.ReadAll(io.LimitReader(r.Body, aiusage.MaxHeld)); err != nil || len(b.head) == 0 {
+func (b *requestBody) read(r *http.Request) (err error) {
+	b.unread = r.Body
+	b.head, err = io.ReadAll(io.LimitReader(r.Body, aiusage.MaxBuffered))
+	if b.size = int64(len(b.head)); err != nil || b.size == 0 {
 		return err
 	}
-	b.size = int64(len(b.head))
 	b.isObject = bytes.HasPrefix(bytes.TrimLeft(b.head, " \t\r\n"), []byte("{"))
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); !b.isObject && kind != "multipart/form-data" {
+	if kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); !b.isObject &&
+		(kind != "multipart/form-data" || !bytes.HasPrefix(b.head, []byte("--"+params["boundary"]))) {
 		return badBody("body", "The body must be a JSON object, or multipart/form-data: the gateway charges by its members")
 	}
 	if b.isObject {
 		b.picker.Write(b.head)
 	}
-	if len(b.head) < aiusage.MaxHeld {
-		return nil
+	if len(b.head) == aiusage.MaxBuffered {
+		n, err := io.Copy(b, io.LimitReader(r.Body, maxBody-b.size+1))
+		if b.size += n; err != nil {
+			return err
+		}
+		if b.size > maxBody {
+			return errBodyTooLarge
+		}
 	}
-	if b.file, err = newBodyFile(caller); err != nil {
-		return err
-	}
-	n, err := io.Copy(b, io.LimitReader(r.Body, maxBody-b.size+1))
-	if b.size += n; err == nil && b.size > maxBody {
-		return errBodyTooLarge
-	}
-	return err
+	b.unread = nil
+	return nil
 }
 
 // Write adds bytes to the file of the body, and reads their members.
@@ -113,14 +122,18 @@ func (b *requestBody) Write(p []byte) (int, error) {
 	if b.isObject {
 		b.picker.Write(p)
 	}
-	return b.file.Write(p)
+	n, err := b.file.Write(p)
+	if err != nil {
+		b.lost = bytes.Clone(p[n:])
+	}
+	return n, err
 }
 
 // asBodyError returns an error of reading a body for the client.
 func asBodyError(err error) error {
 	var known *core.Error
 	switch _, tooLong := errors.AsType[*http.MaxBytesError](err); {
-	case errors.As(err, &known), errors.Is(err, errBodyFile), errors.Is(err, core.ErrUnavailable):
+	case err == nil, errors.As(err, &known), errors.Is(err, errBodyFile), errors.Is(err, core.ErrUnavailable):
 		return err
 	case tooLong:
 		return errBodyTooLarge
@@ -141,15 +154,16 @@ func withParents(paths []string) (all []string) {
 	return all
 }
 
-// check refuses a body of which the gateway cannot be sure how an upstream reads it.
+// check refuses a body that an upstream may parse in another way: text that is not JSON, a member that is there twice, a name that is almost
+// that of a member.
 func (b *requestBody) check(members []string) error {
 	if err := b.picker.Close(); err != nil {
 		return badBody("body", "The body %v", err)
 	}
 	for _, name := range withParents(members) {
 		switch v := b.picker.Get(name); {
-		case v.Count > 1:
-			return badBody(name, "The member %s must be there once", name)
+		case v.Count > 1 && !strings.HasSuffix(name, itemsOf):
+			return badBody(name, "The member %s is there twice: send it once", name)
 		case v.Similar != "":
 			return badBody(name, "The member %q is unknown: did you mean %s?", secrets.Sanitize(v.Similar, 64), name)
 		}
@@ -198,9 +212,12 @@ func (b *requestBody) isTrue(name string) (bool, error) {
 	return false, badBody(name, "The member %s must be true or false", name)
 }
 
-// close removes the file of a body. A nil body has none.
+// itemsOf is the end of the path of the items of an array.
+const itemsOf = ".[]"
+
+// close frees the space of a body. A nil body has none.
 func (b *requestBody) close() {
-	if b != nil && b.file != nil {
+	if b != nil {
 		b.file.close()
 	}
 }
@@ -237,7 +254,8 @@ func (b *requestBody) set(name, value string) {
 	b.edits = append(b.edits, edit{end, end, member})
 }
 
-// apply makes the request send the body with its edits, from the beginning.
+// apply makes the request send the body with its edits, from the beginning. When the body is sent, its space is free. A body that was read in part is sent
+// as it came.
 func (b *requestBody) apply(r *http.Request) {
 	slices.SortStableFunc(b.edits, func(x, y edit) int { return cmp.Compare(x.from, y.from) })
 	var parts []io.Reader
@@ -246,9 +264,30 @@ func (b *requestBody) apply(r *http.Request) {
 		parts = append(parts, b.part(at, e.from), strings.NewReader(e.text))
 		at, size = e.to, size+int64(len(e.text))-(e.to-e.from)
 	}
-	r.Body = io.NopCloser(io.MultiReader(append(parts, b.part(at, b.size))...))
-	r.ContentLength, r.TransferEncoding = size, nil
-	r.Header.Set("Content-Length", strconv.FormatInt(size, 10))
+	parts = append(parts, b.part(at, b.size))
+	if b.unread != nil {
+		parts = append(parts, bytes.NewReader(b.lost), b.unread)
+	} else if r.ContentLength >= 0 {
+		r.ContentLength = size
+		r.Header.Set("Content-Length", strconv.FormatInt(size, 10))
+	}
+	r.Body = &sentBody{Reader: io.MultiReader(parts...), body: b, Closer: r.Body}
+}
+
+// sentBody is a body on its way to the upstream.
+type sentBody struct {
+	io.Reader
+	io.Closer
+	body *requestBody
+}
+
+// Read implements [io.Reader].
+func (s *sentBody) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err == io.EOF {
+		s.body.close()
+	}
+	return n, err
 }
 
 // part returns the bytes of the body from an offset to another.

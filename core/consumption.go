@@ -120,8 +120,8 @@ type Consumption struct {
 // Counts reports whether the request is counted. Any other request is a look: it costs nothing, and checks every limit.
 func (c *Consumption) Counts() bool { return c.Cost > 0 || len(c.Costs) > 0 || c.Free }
 
-// costOf returns the cost of the request on a meter.
-func (c *Consumption) costOf(meter string) int64 {
+// CostOn returns the cost of the request on a meter.
+func (c *Consumption) CostOn(meter string) int64 {
 	if meter == MeterRequests {
 		return c.Cost
 	}

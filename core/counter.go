@@ -149,7 +149,7 @@ func (c *Counter) Decide(r *Consumption, key *Counter, b *Buckets, open OpenHold
 			break
 		}
 		for i := range used {
-			used[i] = AddSaturating(used[i], r.costOf(r.LimitAt(i).Meter))
+			used[i] = AddSaturating(used[i], r.CostOn(r.LimitAt(i).Meter))
 		}
 	}
 	v := r.Result(reason, at, keyAt, used)

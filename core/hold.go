@@ -121,7 +121,7 @@ func (c *Consumption) OpenHold() *Hold {
 	return h
 }
 
-// Expired reports whether the hold is still open, and its end is not after a time.
+// Expired reports whether an open hold has ended at a time.
 func (h *Hold) Expired(at time.Time) bool { return h.Status == HoldOpen && !at.Before(h.ExpiresAt) }
 
 // OpenHolds has the numbers of open holds that two counters have counted: the deciding counter of a request, and the counter of its key.
@@ -141,8 +141,8 @@ func (o OpenHolds) refusal(c *Consumption) Origin {
 	return ""
 }
 
-// NotBefore returns a request that opens or ends a hold at the time of the latest of the counters, if that time is later. A hold and its
-// settlement are thus counted in the same windows of both counters. NotBefore returns any other request unchanged.
+// NotBefore moves a request that opens or ends a hold to the latest time of its counters, if that is later than its own: a hold and its
+// settlement are then counted in the same windows of both counters. It returns any other request unchanged.
 func (c *Consumption) NotBefore(counters ...*Counter) *Consumption {
 	if c.Hold == nil && c.Settlement == nil {
 		return c

@@ -125,7 +125,7 @@ func SortCosts(costs []MeterCost) {
 
 // allows reports whether the limit allows a request when the usage is used.
 func (l Limit) allows(used int64, c *Consumption) bool {
-	cost := c.costOf(l.Meter)
+	cost := c.CostOn(l.Meter)
 	return l.OnExceed == AllowExceed || cost == 0 && !c.needs(l.Meter) || used < l.Max && cost <= l.Max-used
 }
 

@@ -56,3 +56,10 @@ func (s *flakyStore) Consume(ctx context.Context, c *core.Consumption) (core.Con
 	}
 	return s.Store.Consume(ctx, c)
 }
+
+func (s *flakyStore) Hold(ctx context.Context, account, id string) (*core.Hold, error) {
+	if MemoryFails.Load() {
+		return nil, core.Unavailable(errors.New("pulled the plug"))
+	}
+	return s.Store.Hold(ctx, account, id)
+}

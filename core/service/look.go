@@ -3,25 +3,34 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Recognizes reports whether a decision on the request would read the quota of a user, or would create the user: the request has a key in
-// force, or the external id of a user, or the plan of a new user.
-func (s *Service) Recognizes(ctx context.Context, account string, r *Request) (bool, error) {
+// Caller returns a text that is the same for all requests of a user: of its keys in force, and with its external id. It is "" if a decision would not
+// read the quota of a user, nor create the user.
+func (s *Service) Caller(ctx context.Context, account string, r *Request) (string, error) {
 	d := s.pendingDecisions.Get().(*pendingDecision)
 	defer s.pendingDecisions.Put(d)
 	d.Decision = Decision{Account: account, At: s.clock()}
 	if r.External != "" {
-		_, err := s.userByExternalID(ctx, d, externalRef{account, r.External})
-		if errors.Is(err, core.ErrUserNotFound) {
-			return r.PlanName != "", nil
+		u, err := s.userByExternalID(ctx, d, externalRef{account, r.External})
+		switch {
+		case errors.Is(err, core.ErrUserNotFound) && r.PlanName != "":
+			return account + " new " + r.External, nil
+		case errors.Is(err, core.ErrUserNotFound):
+			return "", nil
+		case err != nil:
+			return "", err
 		}
-		return err == nil, err
+		return fmt.Sprint(account, " ", u.ID), nil
 	}
-	_, _, err := s.identify(ctx, d, r.Secret)
-	return err == nil && d.Outcome == "", err
+	_, u, err := s.identify(ctx, d, r.Secret)
+	if err != nil || d.Outcome != "" {
+		return "", err
+	}
+	return fmt.Sprint(account, " ", u.ID), nil
 }
 
 // Look returns the limits of a request with their usage. The list is nil if a decision would not read the quota. Look counts nothing, and no

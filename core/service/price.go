@@ -78,6 +78,11 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	if err != nil {
 		return "", err
 	}
+	for i := 0; i < len(r.Later) && unknown == "" && r.Later[i] != core.MeterRequests; i++ {
+		if _, unknown, err = s.charged(ctx, pl.AccountID, &c.Terms, []core.MeterCost{{Meter: r.Later[i]}}); err != nil {
+			return "", err
+		}
+	}
 	quote := core.Quote{Requests: 1}
 	if !list.Empty() && !r.looks() {
 		if quote, err = list.Quote(&core.PricedRequest{Method: r.Method, Path: r.pricedPath(), Model: r.Model, Usage: r.Usage, StrictUsage: true}); err != nil {

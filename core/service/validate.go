@@ -58,6 +58,9 @@ type Decision struct {
 	// Cost is the cost on the meter requests that the request or its price sets. It is 0 unless the quota was read.
 	Cost int64
 
+	// Needed is the cost of a denied request on the meter of the limit that decided, 0 of any other request.
+	Needed int64
+
 	// UnknownMeter is a meter of the request that no limit and no price of the account names, "" for none.
 	UnknownMeter string
 
@@ -82,6 +85,9 @@ func (d *Decision) OwnRate() *core.Rate {
 
 // Allowed reports whether the request may pass.
 func (d *Decision) Allowed() bool { return d.Outcome == Allowed }
+
+// NeverFits reports whether the request is denied because it costs more than the whole limit: to wait does not help.
+func (d *Decision) NeverFits() bool { return d.Outcome == Denied && d.Needed > d.Max }
 
 // HasUsage reports whether the quota was read. Otherwise Plan and Usage are unset.
 func (d *Decision) HasUsage() bool { return d.Plan != nil }
@@ -345,6 +351,9 @@ func (d *pendingDecision) setResult(pl *core.Plan, v *core.ConsumeResult) {
 		d.Plan = &core.Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
 	}
 	d.LimitUsage = core.LimitUsage{Limit: terms.LimitAt(v.Deciding), Of: terms.OriginAt(v.Deciding), Usage: v.Usage}
+	if d.Outcome == Denied {
+		d.Needed = d.consumption.CostOn(d.Limit.Meter)
+	}
 	if d.Limits = v.Limits; len(d.Limits) > 0 && terms.Limit == core.Unlimited {
 		d.Limits = d.Limits[1:]
 	}

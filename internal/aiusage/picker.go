@@ -1,5 +1,5 @@
-// Package aiusage reads the usage of a model out of an answer that passes in pieces: of the APIs of OpenAI, Anthropic and Gemini, or at a
-// path of any JSON. It holds at most [MaxHeld] bytes of an answer.
+// Package aiusage reads the usage of a model from an answer that arrives in pieces: of the APIs of OpenAI, Anthropic and Gemini, or at a
+// path of any JSON. It buffers at most [MaxBuffered] bytes of an answer.
 package aiusage
 
 import (
@@ -9,12 +9,14 @@ import (
 	"strings"
 )
 
-// MaxHeld bounds the bytes of an answer or of a request that are held at once.
-const MaxHeld = 64 << 10
+// MaxBuffered bounds the bytes of an answer or of a request that are in memory at once.
+const MaxBuffered = 64 << 10
 
 // Picker finds values by their paths in a JSON text (RFC 8259) that passes in pieces, and checks the text. A path has the names of members
-// with dots between them, and [] for the items of an array; the path of the whole text is "". The last value at a path is found. It is written here because decoders of JSON
-// hold the longest string of a text, which may be an image of megabytes: encoding/json and go-json-experiment's jsontext both do.
+// with dots between them, and [] for the items of an array; the path of the whole text is "". If a path occurs more than once, Get returns the last value.
+//
+// Picker takes the place of encoding/json and of go-json-experiment's jsontext, which both buffer the longest string of a text: an image may have
+// megabytes.
 type Picker struct {
 	wanted      *node
 	found       map[string]*Picked
@@ -25,10 +27,11 @@ type Picker struct {
 	expect   expectation
 	token    token
 	number   numberState
-	literal  string // what is left of true, false or null
-	hex      int    // digits left of an escape with \u
-	name     []byte // of a member, with its quotes and escapes, while it passes
-	captures []*Picked
+	literal  string        // the bytes of true, false or null that must follow
+	hex      int           // digits left of an escape with \u
+	name     []byte        // the name of a member that is being read, with its quotes and escapes
+	fold     [maxName]byte // the name without case, _ and -
+	captures []*Picked     // the wanted values that have begun and not ended
 
 	read int64
 	err  error
@@ -36,10 +39,10 @@ type Picker struct {
 
 // Picked is the value at a path.
 type Picked struct {
-	Raw      []byte // as it stands in the text; nil if it is longer than MaxHeld, or than KeepAtMost says
+	Raw      []byte // as it stands in the text; nil if it is longer than MaxBuffered, or than the bound of KeepAtMost
 	From, To int64  // its offsets in the text
 	Count    int    // how many values of the text have the path
-	Similar  string // with NoteSimilar: a member beside it whose name differs in case or in underscores only; "" for none
+	Similar  string // with NoteSimilar: another member of the same object, whose name is equal without case, _ and -; "" for none
 }
 
 // Seen reports whether the text has a value at the path.
@@ -52,17 +55,18 @@ var (
 	errDeep    = fmt.Errorf("is nested more than %d levels deep", maxDepth)
 )
 
-// maxDepth bounds the open objects and arrays: a frame takes 24 bytes.
-const maxDepth = 500
+// maxDepth bounds the open objects and arrays, as encoding/json does: a frame takes 24 bytes.
+const maxDepth = 10_000
 
-// maxName bounds the name of a member in bytes, with escapes: a longer name is that of no path.
+// maxName bounds the name of a member in bytes, with escapes: a longer name matches no path.
 const maxName = 512
 
 // node is a value that is wanted, or has wanted values inside.
 type node struct {
 	members map[string]*node
-	items   *node   // of an array
-	value   *Picked // nil if only values inside are wanted
+	folded  map[string]*node // the members by foldName, with NoteSimilar
+	items   *node            // of an array
+	value   *Picked          // nil if only values inside are wanted
 }
 
 // frame is an open object or array.
@@ -85,7 +89,7 @@ const (
 	expectEnd   // of the text
 )
 
-// token is the kind of the token that passes.
+// token is the kind of the token that is being read.
 type token uint8
 
 const (
@@ -99,7 +103,7 @@ const (
 
 // NewPicker returns a picker of the values at some paths.
 func NewPicker(paths ...string) *Picker {
-	p := &Picker{wanted: new(node), found: map[string]*Picked{}, maxValue: MaxHeld}
+	p := &Picker{wanted: new(node), found: map[string]*Picked{}, maxValue: MaxBuffered}
 	for _, path := range paths {
 		n := p.wanted
 		if path != "" {
@@ -115,11 +119,26 @@ func NewPicker(paths ...string) *Picker {
 	return p
 }
 
-// KeepAtMost makes the picker drop values of more than n bytes, instead of [MaxHeld]. Call it before Write.
+// KeepAtMost makes the picker drop values of more than n bytes, instead of [MaxBuffered]. Call it before Write.
 func (p *Picker) KeepAtMost(n int64) { p.maxValue = n }
 
-// NoteSimilar makes the picker note the names of members that a lenient reader takes for a wanted one. Call it before Write.
-func (p *Picker) NoteSimilar() { p.noteSimilar = true }
+// NoteSimilar makes the picker set Similar of a [Picked]: some parsers take Max_Tokens for max_tokens. Call it before Write.
+func (p *Picker) NoteSimilar() {
+	p.noteSimilar = true
+	p.wanted.setFolded()
+}
+
+// setFolded sets the folded names of all wanted members.
+func (n *node) setFolded() {
+	n.folded = map[string]*node{}
+	for name, inner := range n.members {
+		n.folded[string(foldName(nil, []byte(name)))] = inner
+		inner.setFolded()
+	}
+	if n.items != nil {
+		n.items.setFolded()
+	}
+}
 
 // child returns the node of a member, or of the items for [].
 func (n *node) child(name string) *node {
@@ -147,7 +166,7 @@ func (p *Picker) Text(path string) (s string) {
 	return s
 }
 
-// Complete reports whether the value of the text has ended. Numbers end with the text: call Close before.
+// Complete reports whether the value of the text has ended. A number ends with the text: call Close first.
 func (p *Picker) Complete() bool { return p.expect == expectEnd && p.token == noToken }
 
 // Close ends the text. It returns an error if the text is not exactly one JSON value. The error completes a sentence about the text.
@@ -188,7 +207,7 @@ func (p *Picker) Write(b []byte) {
 	}
 }
 
-// next reads a byte, which raw holds, too.
+// next reads the byte c. raw has the same byte as a slice.
 func (p *Picker) next(c byte, raw []byte) {
 	switch p.token {
 	case stringToken:
@@ -240,7 +259,7 @@ func (p *Picker) next(c byte, raw []byte) {
 		p.endNumber()
 	}
 	if p.err == nil && c != ' ' && c != '\n' && c != '\r' && c != '\t' {
-		p.structure(c)
+		p.readStructural(c)
 	}
 	p.keep(raw)
 	if (c == '}' || c == ']') && p.err == nil {

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
+	"unicode/utf8"
 )
 
-// structure reads a byte outside of a token that is no white space.
-func (p *Picker) structure(c byte) {
+// readStructural reads a byte that is neither white space nor a part of a token.
+func (p *Picker) readStructural(c byte) {
 	var top *frame
 	if n := len(p.frames); n > 0 {
 		top = &p.frames[n-1]
@@ -81,7 +81,7 @@ func (p *Picker) beginValue(c byte) {
 	p.expect = expectComma // once the token has ended
 }
 
-// endString ends the string that has passed: a value, or the name of a member.
+// endString ends the string that was read: a value, or the name of a member.
 func (p *Picker) endString() {
 	if p.expect != expectFirstName && p.expect != expectName {
 		p.endValue(p.read + 1)
@@ -92,27 +92,46 @@ func (p *Picker) endString() {
 	if top.next = nil; top.node == nil || len(top.members) == 0 || len(p.name) > maxName {
 		return
 	}
-	if top.next = top.members[string(p.name[1:len(p.name)-1])]; top.next != nil || !p.noteSimilar && bytes.IndexByte(p.name, '\\') < 0 {
+	raw := p.name[1 : len(p.name)-1]
+	if top.next = top.members[string(raw)]; top.next != nil {
 		return
 	}
-	var name string
-	if json.Unmarshal(p.name, &name) != nil {
-		p.err = errNotJSON
-		return
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		var name string
+		if json.Unmarshal(p.name, &name) != nil {
+			p.err = errNotJSON
+			return
+		}
+		raw = []byte(name)
+		top.next = top.members[name]
 	}
-	if top.next = top.members[name]; top.next != nil || !p.noteSimilar {
-		return
-	}
-	for wanted, n := range top.members {
-		if n.value != nil && simple(wanted) == simple(name) {
-			n.value.Similar = name
+	if top.next == nil && p.noteSimilar {
+		if n := top.folded[string(foldName(p.fold[:0], raw))]; n != nil && n.value != nil {
+			n.value.Similar = string(raw)
 		}
 	}
 }
 
-// simple returns a name as lenient readers compare it: without case, and in camelCase as with underscores.
-func simple(name string) string {
-	return strings.ToLower(strings.ToUpper(strings.NewReplacer("_", "", "-", "").Replace(name)))
+// foldName appends a name without case, _ and -: some parsers take maxTokens for max_tokens.
+func foldName(b, name []byte) []byte {
+	for i, c := range name {
+		switch {
+		case c >= utf8.RuneSelf: // some letters are equal to one of ASCII without case
+			return append(b, bytes.ToLower(bytes.ToUpper(bytes.Map(dropSeparators, name[i:])))...)
+		case 'A' <= c && c <= 'Z':
+			b = append(b, c|0x20)
+		case c != '_' && c != '-':
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+func dropSeparators(c rune) rune {
+	if c == '_' || c == '-' {
+		return -1
+	}
+	return c
 }
 
 // endValue ends the innermost open value at an offset.
@@ -131,7 +150,7 @@ func (p *Picker) endValue(at int64) {
 	p.captures = slices.DeleteFunc(p.captures, func(v *Picked) bool { return v == n.value })
 }
 
-// keep adds bytes to the name or to the values that pass. A name or value that is too long is dropped.
+// keep adds bytes to the name that is being read, and to each wanted value that is open. A value above the bound is dropped.
 func (p *Picker) keep(b []byte) {
 	if p.token != noToken && (p.expect == expectFirstName || p.expect == expectName) {
 		p.name = append(p.name, b[:min(len(b), max(0, maxName+1-len(p.name)))]...)
@@ -145,7 +164,7 @@ func (p *Picker) keep(b []byte) {
 	}
 }
 
-// endNumber ends the number that has passed.
+// endNumber ends the number that was read.
 func (p *Picker) endNumber() {
 	p.token = noToken
 	if !p.number.ends() {
@@ -155,7 +174,7 @@ func (p *Picker) endNumber() {
 	p.endValue(p.read)
 }
 
-// numberState is where the next byte of a number is.
+// numberState says which part of a number has been read.
 type numberState uint8
 
 const (

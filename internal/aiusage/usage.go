@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // Quantities are numbers of units by their names: input, cached, cache_write, output and reasoning of a model.
@@ -25,20 +26,32 @@ const (
 	Gemini    API = "gemini"    // generateContent: https://ai.google.dev/api/generate-content#UsageMetadata
 )
 
-// format says where the answers of an API have the usage.
+// format says where the answers of an API have the usage. Programs that speak one API may answer on some paths as another one does, so the
+// vocabulary of each API is read in all of them.
 type format struct {
 	usages []string // paths of objects
 	models []string // paths of texts
-	final  string   // the type of the event that has the whole usage; "" if each event with a usage has it
 }
 
 var formats = map[API]format{
 	OpenAI:    {usages: []string{"usage", "response.usage"}, models: []string{"model", "response.model"}},
-	Anthropic: {usages: []string{"usage", "message.usage"}, models: []string{"model", "message.model"}, final: "message_delta"},
-	Gemini:    {usages: []string{"usageMetadata", "[].usageMetadata"}, models: []string{"modelVersion", "[].modelVersion"}},
+	Anthropic: {usages: []string{"usage", "message.usage"}, models: []string{"model", "message.model"}},
+	Gemini:    {usages: []string{"usage", "usageMetadata", "[].usageMetadata"}, models: []string{"model", "modelVersion", "[].modelVersion"}},
 }
 
-// Formula returns the members of the formula that counts every token of an API once.
+// The paths that say whether the usage of an event is that of the whole answer.
+const (
+	pathType         = "type" // message_delta of Anthropic; response.… of OpenAI, which has a usage when it has ended
+	pathChoices      = "choices"
+	pathFinishReason = "choices.[].finish_reason"
+	pathGeminiFinish = "candidates.[].finishReason"
+	pathGeminiBlock  = "promptFeedback.blockReason"
+)
+
+// Names lists the quantities of the usage of an API.
+func Names() []string { return []string{"input", "cached", "cache_write", "output", "reasoning"} }
+
+// Formula counts every token of an API once.
 const Formula = "input + cached + cache_write + output"
 
 // count is a number of tokens. Some programs write whole numbers as 10.0.
@@ -59,7 +72,7 @@ func (c *count) UnmarshalJSON(b []byte) error {
 
 var errCount = fmt.Errorf("want a whole number from 0 to %d", maxQuantity)
 
-// tokens are the members of the usage objects of all APIs. Of several objects in one answer, each overrides the members that it has.
+// tokens are the members of the usage objects of all APIs. An object that has none of them is no usage. Of several objects in one answer, each overrides the members that it has.
 type tokens struct {
 	PromptTokens     count `json:"prompt_tokens"`
 	CompletionTokens count `json:"completion_tokens"`
@@ -84,7 +97,7 @@ type tokens struct {
 // details are the parts of a number of tokens.
 type details struct{ cached, reasoning count }
 
-// UnmarshalJSON implements [json.Unmarshaler]. A value that is no object of numbers says nothing.
+// UnmarshalJSON implements [json.Unmarshaler]. A value that is no object of numbers leaves both 0.
 func (d *details) UnmarshalJSON(b []byte) error {
 	var u struct {
 		Cached    count `json:"cached_tokens"`
@@ -96,22 +109,21 @@ func (d *details) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// quantities returns the quantities of an answer of an API. input is without what came from a cache and what was written to one; output
-// has the reasoning, which is also told apart. OpenAI has two names for each number: the APIs of completions and of responses.
-func (u *tokens) quantities(a API) Quantities {
+// quantities returns the quantities of an answer. input is without cached and cache_write; output
+// includes reasoning, which is also a quantity of its own. OpenAI has two names for each number: the APIs of completions and of responses.
+func (u *tokens) quantities() Quantities {
 	q := map[string]count{}
-	switch a {
-	case OpenAI:
-		input := max(u.PromptTokens, u.InputTokens)
+	switch input := max(u.PromptTokens, u.InputTokens); {
+	case u.Prompt+u.ToolPrompt+u.Candidates+u.Thoughts > 0: // Gemini
+		input = u.Prompt + u.ToolPrompt
+		q["input"], q["cached"] = input-min(input, u.Cached), min(input, u.Cached)
+		q["output"], q["reasoning"] = u.Candidates+u.Thoughts, u.Thoughts
+	case u.PromptTokens == 0 && u.CacheRead+u.CacheWrite > 0: // Anthropic, whose input is without both
+		q["input"], q["cached"], q["cache_write"], q["output"] = u.InputTokens, u.CacheRead, u.CacheWrite, u.OutputTokens
+	default:
 		cached := min(input, max(u.PromptDetails.cached, u.InputDetails.cached))
 		q["input"], q["cached"] = input-cached, cached
 		q["output"], q["reasoning"] = max(u.CompletionTokens, u.OutputTokens), max(u.CompletionDetails.reasoning, u.OutputDetails.reasoning)
-	case Anthropic:
-		q["input"], q["cached"], q["cache_write"], q["output"] = u.InputTokens, u.CacheRead, u.CacheWrite, u.OutputTokens
-	case Gemini:
-		input := u.Prompt + u.ToolPrompt
-		q["input"], q["cached"] = input-min(input, u.Cached), min(input, u.Cached)
-		q["output"], q["reasoning"] = u.Candidates+u.Thoughts, u.Thoughts
 	}
 	list := Quantities{}
 	for name, n := range q {
@@ -120,24 +132,40 @@ func (u *tokens) quantities(a API) Quantities {
 	return list
 }
 
-// Reader reads the usage out of an answer that passes in pieces.
+// isUsage reports whether an object has a number of tokens under a name of an API.
+func isUsage(object []byte) bool {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(object, &members) != nil {
+		return false
+	}
+	for _, name := range []string{"prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"} {
+		var n count
+		if raw := members[name]; len(raw) > 0 && string(raw) != "null" && json.Unmarshal(raw, &n) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Reader reads the usage from an answer that arrives in pieces.
 type Reader struct {
 	api    API
 	path   string // of a JSON value, without an API
 	picker *Picker
 
+	mark    int  // how many bytes of a byte order mark were read
 	events  bool // the answer has server-sent events
 	drop    bool // leave out the event that has only the usage
 	line    lineState
-	name    []byte // of the field of the present line
-	pending []byte // the present event, while it may have to be left out
-	passing bool   // the present event is too long to be left out
+	name    []byte // of the field of the current line
+	pending []byte // the current event, while it may have to be left out
+	tooLong bool   // the current event is longer than MaxBuffered, so it is relayed
 
 	tokens tokens
 	usage  Quantities
 	value  json.RawMessage // at the path
 	model  string
-	final  bool // usage is that of the whole answer
+	whole  bool // usage is that of the whole answer
 }
 
 // lineState is where the next byte of server-sent events is.
@@ -153,18 +181,30 @@ const (
 // NewReader returns a reader for an answer of an API.
 func NewReader(a API) *Reader {
 	f := formats[a]
-	return &Reader{api: a, picker: NewPicker(append(append([]string{"type", "choices"}, f.usages...), f.models...)...)}
+	return &Reader{api: a, picker: NewPicker(append(append([]string{pathType, pathChoices, pathFinishReason, pathGeminiFinish, pathGeminiBlock}, f.usages...), f.models...)...)}
 }
 
 // NewPathReader returns a reader for the value at a path of a JSON answer. Of server-sent events, the last one that has it counts.
 func NewPathReader(path string) *Reader { return &Reader{path: path, picker: NewPicker(path)} }
 
-// Events says that the answer has server-sent events. With dropUsage, the reader leaves out the event of a chat completion that has only
+// SetEvents says that the answer has server-sent events. With dropUsage, the reader leaves out the event of a chat completion that has only
 // the usage: the client has not asked for it.
-func (r *Reader) Events(dropUsage bool) { r.events, r.drop = true, dropUsage }
+func (r *Reader) SetEvents(dropUsage bool) { r.events, r.drop = true, dropUsage }
+
+const byteOrderMark = "\ufeff"
 
 // Pass reads the next piece of the answer, and returns what to relay of it now. The result is valid until the next call.
 func (r *Reader) Pass(b []byte) []byte {
+	n := 0
+	for ; n < len(b) && r.mark < len(byteOrderMark) && b[n] == byteOrderMark[r.mark]; n++ {
+		r.mark++
+	}
+	if n > 0 {
+		return append(bytes.Clone(b[:n]), r.Pass(b[n:])...)
+	}
+	if len(b) > 0 {
+		r.mark = len(byteOrderMark)
+	}
 	if !r.events {
 		r.picker.Write(b)
 		return b
@@ -179,16 +219,16 @@ func (r *Reader) Pass(b []byte) []byte {
 	var relay []byte
 	for rest := b; len(rest) > 0; {
 		n, ended := r.nextEvent(rest)
-		if r.passing {
+		if r.tooLong {
 			relay = append(relay, rest[:n]...)
-		} else if r.pending = append(r.pending, rest[:n]...); len(r.pending) > MaxHeld {
-			relay, r.pending, r.passing = append(relay, r.pending...), r.pending[:0], true
+		} else if r.pending = append(r.pending, rest[:n]...); len(r.pending) > MaxBuffered {
+			relay, r.pending, r.tooLong = append(relay, r.pending...), r.pending[:0], true
 		}
 		if ended != eventGoesOn {
 			if ended == eventRelayed {
 				relay = append(relay, r.pending...)
 			}
-			r.pending, r.passing = r.pending[:0], false
+			r.pending, r.tooLong = r.pending[:0], false
 		}
 		rest = rest[n:]
 	}
@@ -200,7 +240,7 @@ func (r *Reader) Rest() []byte {
 	rest := r.pending
 	r.pending = nil
 	_ = r.picker.Close()
-	r.note() // of an answer that is no stream, or of an event without a blank line behind it
+	r.extract() // of an answer that is no stream, or of an event without a blank line behind it
 	return rest
 }
 
@@ -223,7 +263,7 @@ func (r *Reader) nextEvent(b []byte) (n int, end eventEnd) {
 		text := b[n : n+line]
 		n += line
 		if r.line == lineBegins && more && (len(text) == 0 || len(text) == 1 && text[0] == '\r') { // a blank line
-			if end = eventRelayed; r.note() && r.drop {
+			if end = eventRelayed; r.extract() && r.drop {
 				end = eventDropped
 			}
 			r.picker.Reset()
@@ -257,8 +297,8 @@ func (r *Reader) readName(c byte) {
 	}
 }
 
-// note takes the usage and the model out of an event, or out of the whole answer. It reports whether the event has nothing but the usage.
-func (r *Reader) note() (onlyUsage bool) {
+// extract reads the usage and the model from an event, or from the whole answer. It reports whether the event has nothing but the usage.
+func (r *Reader) extract() (onlyUsage bool) {
 	if !r.picker.Complete() {
 		return false
 	}
@@ -274,19 +314,31 @@ func (r *Reader) note() (onlyUsage bool) {
 	}
 	for _, path := range f.usages {
 		u := r.tokens
-		if v := r.picker.Get(path); len(v.Raw) == 0 || v.Raw[0] != '{' || json.Unmarshal(v.Raw, &u) != nil {
+		if v := r.picker.Get(path); !isUsage(v.Raw) || json.Unmarshal(v.Raw, &u) != nil {
 			continue
 		}
-		r.tokens, r.usage = u, u.quantities(r.api)
-		r.final = r.final || !r.events || f.final == "" || r.picker.Text("type") == f.final
-		onlyUsage = string(r.picker.Get("choices").Raw) == "[]"
+		r.tokens, r.usage = u, u.quantities()
+		onlyUsage = isEmptyArray(r.picker.Get(pathChoices).Raw)
+		r.whole = r.whole || !r.events || onlyUsage || r.endsAnswer()
 	}
 	return onlyUsage
 }
 
+// endsAnswer reports whether an event with a usage is the last one with a part of the answer.
+func (r *Reader) endsAnswer() bool {
+	kind := r.picker.Text(pathType)
+	return kind == "message_delta" || strings.HasPrefix(kind, "response.") ||
+		cmp.Or(r.picker.Text(pathFinishReason), r.picker.Text(pathGeminiFinish), r.picker.Text(pathGeminiBlock)) != ""
+}
+
+// isEmptyArray reports whether a value is an array without items.
+func isEmptyArray(raw []byte) bool {
+	return len(raw) > 1 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0
+}
+
 // Usage returns the usage of the answer and its model. The usage is nil if the answer does not say it. It is not whole if the answer was cut
 // before it said the whole usage: the request has then used at least that.
-func (r *Reader) Usage() (q Quantities, model string, whole bool) { return r.usage, r.model, r.final }
+func (r *Reader) Usage() (q Quantities, model string, whole bool) { return r.usage, r.model, r.whole }
 
 // Value returns the whole number or the object of whole numbers at the path, as quantities: a number has the name value.
 func (r *Reader) Value() (q Quantities, known bool) {

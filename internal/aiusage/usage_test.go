@@ -15,7 +15,7 @@ const chunk = `data: {"id":"c1","object":"chat.completion.chunk","model":"small-
 
 const lastChunk = `data: {"id":"c1","model":"small-2","choices":[],"usage":{"prompt_tokens":900,"completion_tokens":120,"total_tokens":1020,"prompt_tokens_details":{"cached_tokens":300},"completion_tokens_details":{"reasoning_tokens":20}}}` + "\n\n"
 
-var long = strings.Repeat("x", 2*aiusage.MaxHeld)
+var long = strings.Repeat("x", 2*aiusage.MaxBuffered)
 
 func TestUsage(t *testing.T) {
 	openAI := aiusage.Quantities{"input": 600, "cached": 300, "output": 120, "reasoning": 20}
@@ -48,7 +48,7 @@ func TestUsage(t *testing.T) {
 			aiusage.Quantities{"input": 6, "cached": 4, "output": 5, "reasoning": 2}, "g"},
 		{"gemini, array", aiusage.Gemini, false, `[{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":1},"modelVersion":"g"},` + "\n" + `{"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":3}}]`,
 			aiusage.Quantities{"input": 10, "output": 3}, "g"},
-		{"gemini, events", aiusage.Gemini, true, "data: {\"usageMetadata\":{\"promptTokenCount\":10}}\n\ndata: {\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":3},\"modelVersion\":\"g\"}\n\n",
+		{"gemini, events", aiusage.Gemini, true, "data: {\"usageMetadata\":{\"promptTokenCount\":10}}\n\ndata: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":3},\"modelVersion\":\"g\"}\n\n",
 			aiusage.Quantities{"input": 10, "output": 3}, "g"},
 		{"chat, names of both APIs", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":10,"input_tokens":10,"completion_tokens":2.0,"prompt_tokens_details":[]}}`,
 			aiusage.Quantities{"input": 10, "output": 2}, ""},
@@ -56,6 +56,15 @@ func TestUsage(t *testing.T) {
 		{"chat, events, without a blank line at the end", aiusage.OpenAI, true, chunk + strings.TrimSpace(lastChunk), openAI, "small-2"},
 		{"chat, a bad usage after a good one", aiusage.OpenAI, true, lastChunk + "data: {\"usage\":{\"prompt_tokens\":-1}}\n\n", openAI, "small-2"},
 		{"chat, a second value", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":10}}{"usage":{"prompt_tokens":1}}`, aiusage.Quantities{"input": 10}, ""},
+		{"an empty usage", aiusage.OpenAI, false, `{"model":"m","usage":{}}`, nil, "m"},
+		{"the duration of a transcription", aiusage.OpenAI, false, `{"usage":{"type":"duration","seconds":3}}`, nil, ""},
+		{"a sum only", aiusage.OpenAI, false, `{"usage":{"total_tokens":700}}`, nil, ""},
+		{"the words of OpenAI at Anthropic", aiusage.Anthropic, false, `{"usage":{"prompt_tokens":10,"completion_tokens":2}}`, aiusage.Quantities{"input": 10, "output": 2}, ""},
+		{"the words of OpenAI at Gemini", aiusage.Gemini, false, `{"model":"g","usage":{"prompt_tokens":10,"completion_tokens":2}}`, aiusage.Quantities{"input": 10, "output": 2}, "g"},
+		{"the words of Anthropic at OpenAI", aiusage.OpenAI, false, `{"usage":{"input_tokens":1,"cache_read_input_tokens":10,"output_tokens":2}}`, aiusage.Quantities{"input": 1, "cached": 10, "output": 2}, ""},
+		{"deep in brackets", aiusage.OpenAI, false, `{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `,"usage":{"prompt_tokens":10}}`, aiusage.Quantities{"input": 10}, ""},
+		{"a byte order mark", aiusage.OpenAI, false, "\ufeff" + `{"usage":{"prompt_tokens":10}}`, aiusage.Quantities{"input": 10}, ""},
+		{"events, a byte order mark", aiusage.OpenAI, true, "\ufeff" + lastChunk, openAI, "small-2"},
 		{"a literal dot", aiusage.OpenAI, false, `{"response.usage":{"prompt_tokens":10}}`, nil, ""},
 		{"negative", aiusage.OpenAI, false, `{"usage":{"prompt_tokens":-900}}`, nil, ""},
 		{"no JSON", aiusage.OpenAI, false, `]}"\`, nil, ""},
@@ -64,7 +73,7 @@ func TestUsage(t *testing.T) {
 			t.Run(fmt.Sprintf("%s in pieces of %d", test.name, size), func(t *testing.T) {
 				r := aiusage.NewReader(test.api)
 				if test.events {
-					r.Events(false)
+					r.SetEvents(false)
 				}
 				var relayed strings.Builder
 				for at := 0; at < len(test.text); at += size {
@@ -99,7 +108,7 @@ func TestDropUsage(t *testing.T) {
 	given := filtered + chunk + huge + lastChunk + "data: [DONE]\n\n"
 	for _, size := range []int{1, 5, 1000, 1 << 20} {
 		r := aiusage.NewReader(aiusage.OpenAI)
-		r.Events(true)
+		r.SetEvents(true)
 		var relayed strings.Builder
 		for at := 0; at < len(given); at += size {
 			relayed.Write(r.Pass([]byte(given[at:min(len(given), at+size)])))
@@ -214,4 +223,22 @@ func FuzzPicker(f *testing.F) {
 			t.Errorf("%q: got %v, valid: %t", text, err, json.Valid(text))
 		}
 	})
+}
+
+// Many members of the object around wanted members cost as much as many members elsewhere.
+func BenchmarkPickerManyNames(b *testing.B) {
+	for _, body := range []struct{ name, text string }{
+		{"wanted object", "{" + strings.Repeat(`"a":0,`, 10_000) + `"b":0}`}, {"another object", `{"x":{` + strings.Repeat(`"a":0,`, 10_000) + `"b":0}}`},
+	} {
+		b.Run(body.name, func(b *testing.B) {
+			b.SetBytes(int64(len(body.text)))
+			for b.Loop() {
+				p := aiusage.NewPicker("model", "stream", "stream_options.include_usage", "max_tokens", "messages")
+				p.NoteSimilar()
+				if p.Write([]byte(body.text)); p.Close() != nil {
+					b.Fatal("want it valid")
+				}
+			}
+		})
+	}
 }
