@@ -127,7 +127,8 @@ func (f *heldRequest) beginAnswer(status int, h http.Header) {
 		return
 	}
 	f.status = status
-	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil {
+	inTrailer := f.g.from() == fromHeader && h.Get(f.g.Charge.Name) == ""
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && !inTrailer {
 		f.length = n
 	}
 	if !f.g.Charge.readsAnswer() || status >= http.StatusMultipleChoices {
@@ -224,10 +225,6 @@ func (f *heldRequest) finish(cut bool, failure error) {
 	}
 	release, final := f.outcome(f.w.Header(), cut)
 	done, err := f.settle(release, final)
-	if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeValidation { // no price has the model
-		release, final = f.unknown(e.Detail), nil
-		done, err = f.settle(release, final)
-	}
 	if errors.Is(err, core.ErrUnavailable) {
 		decision := f.w.state.decision
 		go f.settleAgain(release, final, &decision) // the client does not wait
@@ -267,13 +264,17 @@ const (
 	settlePause = time.Second
 )
 
-// settle releases the hold, or settles it with final costs. A nil final settles it with the held costs.
+// settle releases the hold, or settles it with final costs. A nil final settles it with the held costs, and one that no price has is unknown.
 func (f *heldRequest) settle(release bool, final *service.Final) (*service.Settled, error) {
 	switch {
 	case release:
 		return f.service.Release(f.ctx, f.account, f.holdID, "")
 	case final != nil:
-		return f.service.Settle(f.ctx, f.account, f.holdID, final)
+		done, err := f.service.Settle(f.ctx, f.account, f.holdID, final)
+		if e, ok := errors.AsType[*core.Error](err); ok && e.Code == core.CodeValidation {
+			return f.settle(f.unknown(e.Detail), nil)
+		}
+		return done, err
 	}
 	return f.service.Keep(f.ctx, f.account, f.holdID)
 }

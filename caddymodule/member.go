@@ -24,10 +24,12 @@ const (
 	memberTool    = "params.name"
 	memberInput   = "input"
 	memberPrompts = "prompt" + itemsOf
+	memberEmbeds  = "prompt_embeds" + itemsOf
 
 	memberMaxTokens    = "max_tokens"
 	memberMaxNew       = "max_completion_tokens"
 	memberOutputTokens = "max_output_tokens"
+	memberPredict      = "n_predict" // of llama.cpp, which takes it before max_tokens
 )
 
 // outputMembers are the names of one bound in the APIs of OpenAI: of completions, of newer chat completions, and of responses.
@@ -63,7 +65,7 @@ func (g *Gateway) members() (names []string) {
 	names = append(names, memberModel)
 	switch g.from() {
 	case string(aiusage.OpenAI):
-		names = append(names, memberStream, memberOptions, memberUsage, memberPrompts)
+		names = append(names, memberStream, memberOptions, memberUsage, memberPrompts, memberEmbeds, memberPredict)
 		names = append(names, promptMembers...)
 	case fromMCP:
 		names = append(names, memberMethod, memberTool)
@@ -108,7 +110,7 @@ func (g *Gateway) readBody(ctx context.Context, svc *service.Service, account st
 	if strings.EqualFold(r.Header.Get("Upgrade"), "h2c") { // some clients offer it with each request
 		r.Header.Del("Upgrade")
 	}
-	if g.Charge.callsModel() && (r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect) {
+	if g.Charge.callsModel() && (r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect || strings.Contains(strings.ToLower(r.URL.Path), "/realtime/")) {
 		return nil, badBody("upgrade", "The connection cannot be upgraded: what passes on it cannot be charged")
 	}
 	b, err := readBody(r, caller, g.read...)
@@ -154,7 +156,7 @@ var textBounds = map[textAPI][]string{chatAPI: {memberMaxTokens, memberMaxNew}, 
 
 // textless are the last names of the paths of other APIs.
 var textless = []string{"embeddings", "moderations", "speech", "generations", "edits", "variations", "transcriptions", "translations", "batches", "files", "threads", "runs",
-	"conversations", "vector_stores", "search"}
+	"conversations", "vector_stores", "search", "videos", "remix", "input_tokens", "compact", "tokenize"}
 
 // textAPI returns the API of a request: by the end of its path or, on a path of the upstream's own, by the prompt.
 func (g *Gateway) textAPI(r *http.Request, b *requestBody) (textAPI, error) {
@@ -165,7 +167,7 @@ func (g *Gateway) textAPI(r *http.Request, b *requestBody) (textAPI, error) {
 	last, before := path.Base(p), path.Base(path.Dir(strings.TrimRight(p, "/")))
 	has := func(i int) bool { return b.get(promptMembers[i]).Seen() }
 	switch {
-	case last == "completions" && (before == "chat" || has(0) && !has(1)):
+	case last == "completions" && (before == "chat" || has(0) && !has(1) && !b.get("prompt_embeds").Seen()):
 		return chatAPI, nil
 	case last == "completions":
 		return completionAPI, nil
@@ -202,10 +204,12 @@ func (g *Gateway) choices(b *requestBody) (n int64, err error) {
 	if g.from() != string(aiusage.OpenAI) {
 		return n, nil
 	}
-	if prompts := b.get(memberPrompts); prompts.Count > 1 && len(prompts.Raw) > 0 && (prompts.Raw[0] == '"' || prompts.Raw[0] == '[') { // not the tokens of one prompt
-		if n *= int64(prompts.Count); n > maxChoices {
-			return 0, badBody("prompt", "The request must want at most %d answers", maxChoices)
-		}
+	prompts := b.get(memberEmbeds).Count
+	if items := b.get(memberPrompts); len(items.Raw) == 0 || items.Raw[0] == '"' || items.Raw[0] == '[' { // not the tokens of one prompt, which are short
+		prompts += items.Count
+	}
+	if n *= max(1, int64(prompts)); n > maxChoices {
+		return 0, badBody("prompt", "The request must want at most %d answers", maxChoices)
 	}
 	return n, nil
 }
@@ -229,6 +233,8 @@ func (g *Gateway) costIn(r *http.Request, b *requestBody, c *costOption) (n int6
 		case err != nil:
 			return 0, false, err
 		case !has:
+		case bounds != nil && b.get(memberPredict).Seen():
+			return 0, false, badBody(memberPredict, "The member n_predict bounds the same as %s: send only that", name)
 		case bounds != nil && slices.Contains(outputMembers, name) && !slices.Contains(bounds, name):
 			return 0, false, badBody(name, "The member %s is of another API: send %s", name, bounds[0])
 		case asked > 0 || !g.Charge.callsModel(): // some models take 0 for no bound
@@ -267,6 +273,8 @@ func (g *Gateway) lower(r *http.Request, b *requestBody, c *costOption, n int64)
 		if !slices.Contains(bounds, name) {
 			name = bounds[0]
 		}
+	} else if last := strings.ToLower(path.Base(r.URL.Path)); g.Charge.callsModel() && (strings.HasSuffix(last, "count_tokens") || strings.HasSuffix(last, ":counttokens")) {
+		return // it makes no text
 	}
 	b.set(name, strconv.FormatInt(n, 10))
 }

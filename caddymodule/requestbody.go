@@ -247,8 +247,7 @@ func (b *requestBody) set(name, value string) {
 		return
 	}
 	end := object.To - 1
-	empty := len(object.Raw) > 0 && len(bytes.TrimSpace(object.Raw[1:len(object.Raw)-1])) == 0
-	if !empty || slices.ContainsFunc(b.edits, func(e edit) bool { return e.from == end }) {
+	if !object.Empty || slices.ContainsFunc(b.edits, func(e edit) bool { return e.from == end }) {
 		member = "," + member
 	}
 	b.edits = append(b.edits, edit{end, end, member})
@@ -274,6 +273,11 @@ func (b *requestBody) apply(r *http.Request) {
 	r.Body = &sentBody{Reader: io.MultiReader(parts...), body: b, Closer: r.Body}
 }
 
+// eof is a reader at its end.
+type eof struct{}
+
+func (eof) Read([]byte) (int, error) { return 0, io.EOF }
+
 // sentBody is a body on its way to the upstream.
 type sentBody struct {
 	io.Reader
@@ -284,8 +288,9 @@ type sentBody struct {
 // Read implements [io.Reader].
 func (s *sentBody) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
-	if err == io.EOF {
+	if err == io.EOF { // the memory is free, too
 		s.body.close()
+		s.Reader, s.body.head, s.body.edits = eof{}, nil, nil
 	}
 	return n, err
 }

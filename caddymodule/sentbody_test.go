@@ -84,6 +84,7 @@ func TestOtherAPIs(t *testing.T) {
 		{"/v1/images/generations", `{"prompt":"x","stream":true}`, ""},
 		{"/v1/threads/t/runs", `{"assistant_id":"a","stream":true}`, ""},
 		{"/v1/batches", `{"input_file_id":"f"}`, ""},
+		{"/v1/responses/input_tokens", `{"input":"x"}`, ""},
 		{"/v1/embeddings", `{"input":["a","b"]}`, ""},
 		{"/v1/responses", `{"input":"x","stream":true}`, `{"input":"x","stream":true,"max_output_tokens":400}`},
 		{"/v1/completions", `{"prompt_embeds":"AAAA","stream":true}`, `{"prompt_embeds":"AAAA","stream":true,"stream_options":{"include_usage":true},"max_tokens":400}`},
@@ -141,6 +142,11 @@ func TestClampBounds(t *testing.T) {
 		{"/v1/chat/completions", `{"messages":[],"max_tokens":-0}`, 200, 400},
 		{"/v1/completions", `{"prompt":["a","b","c","d","e","f","g","h","i","j"],"max_tokens":1000}`, 200, 1000},
 		{"/v1/completions", `{"prompt":[[1,2],[3]],"max_tokens":1000}`, 200, 1000},
+		{"/v1/completions", `{"prompt":["` + strings.Repeat(`a","`, 99) + strings.Repeat("b", 5000) + `"],"max_tokens":1000}`, 200, 1000},
+		{"/v1/completions", `{"prompt_embeds":["a","b","c","d","e"],"max_tokens":1000}`, 200, 200},
+		{"/v1/chat/completions", `{"messages":[],"max_tokens":1,"n_predict":100000}`, 400, 0},
+		{"/v1/completions", `{"messages":[],"prompt_embeds":"A","max_completion_tokens":1}`, 400, 0},
+		{"/v1/completions", "{" + strings.Repeat(" ", 5000) + "}", 200, 400},
 		{"/v1/completions", `{"prompt":["` + strings.Repeat(`a","`, 1000) + `b"],"max_tokens":1}`, 400, 0},
 	} {
 		ten := s.another(first)
@@ -204,6 +210,25 @@ func TestChargedOnce(t *testing.T) {
 		}
 	}
 	s.awaitUsed(ten, "one answer", []string{core.MeterRequests, "tokens"}, 4, 1000)
+}
+
+// A cost in a trailer is charged, also when the upstream says the length of its answer, as HTTP/2 allows.
+func TestChargeByTrailerWithLength(t *testing.T) {
+	s := newServer(t)
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Tokens")
+		w.Header().Set("Content-Length", "5")
+		_, _ = io.WriteString(w, "hello")
+		w.Header().Set("X-Tokens", "30")
+	}))
+	up.Config.Protocols = new(http.Protocols)
+	up.Config.Protocols.SetUnencryptedHTTP2(true)
+	up.Start()
+	t.Cleanup(up.Close)
+	s.Start("store memory", "limitkeeper {\ncharge tokens from header X-Tokens\ncost tokens 5\n}\nreverse_proxy h2c://"+up.Listener.Addr().String())
+	ten := s.aiTenant(1000)
+	s.Get("/", "X-API-Key: "+ten.Secret)
+	s.awaitUsed(ten, "the trailer", []string{"tokens"}, 30)
 }
 
 // A client that sends one request after the other is never refused for a concurrency of 1. It does not wait for a store that is down: the hold is

@@ -42,6 +42,7 @@ type Picked struct {
 	Raw      []byte // as it stands in the text; nil if it is longer than MaxBuffered, or than the bound of KeepAtMost
 	From, To int64  // its offsets in the text
 	Count    int    // how many values of the text have the path
+	Empty    bool   // an object or array without members or items
 	Similar  string // with NoteSimilar: another member of the same object, whose name is equal without case, _ and -; "" for none
 }
 

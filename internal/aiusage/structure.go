@@ -18,6 +18,9 @@ func (p *Picker) readStructural(c byte) {
 	case e == expectEnd:
 		p.err = errMore
 	case closes && (e == expectComma || e == expectFirstItem || e == expectFirstName):
+		if top.node != nil && top.value != nil {
+			top.value.Empty = e != expectComma
+		}
 		p.frames = p.frames[:len(p.frames)-1] // the value ends behind this byte
 	case e == expectComma && c == ',' && top.object:
 		p.expect = expectName

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -92,6 +93,8 @@ type tokens struct {
 	Cached     count `json:"cachedContentTokenCount"`
 	Candidates count `json:"candidatesTokenCount"`
 	Thoughts   count `json:"thoughtsTokenCount"`
+
+	Total count `json:"total_tokens"`
 }
 
 // details are the parts of a number of tokens.
@@ -123,7 +126,11 @@ func (u *tokens) quantities() Quantities {
 	default:
 		cached := min(input, max(u.PromptDetails.cached, u.InputDetails.cached))
 		q["input"], q["cached"] = input-cached, cached
-		q["output"], q["reasoning"] = max(u.CompletionTokens, u.OutputTokens), max(u.CompletionDetails.reasoning, u.OutputDetails.reasoning)
+		output, reasoning := max(u.CompletionTokens, u.OutputTokens), max(u.CompletionDetails.reasoning, u.OutputDetails.reasoning)
+		if input+output+reasoning <= u.Total { // some programs, such as xAI's, leave the reasoning out of the output
+			output += reasoning
+		}
+		q["output"], q["reasoning"] = output, reasoning
 	}
 	list := Quantities{}
 	for name, n := range q {
@@ -165,7 +172,7 @@ type Reader struct {
 	usage  Quantities
 	value  json.RawMessage // at the path
 	model  string
-	whole  bool // usage is that of the whole answer
+	ends   bool // the last event with a part of the answer was read
 }
 
 // lineState is where the next byte of server-sent events is.
@@ -309,6 +316,7 @@ func (r *Reader) extract() (onlyUsage bool) {
 		return false
 	}
 	f := formats[r.api]
+	r.noteEnd()
 	for _, path := range f.models {
 		r.model = cmp.Or(r.picker.Text(path), r.model)
 	}
@@ -319,16 +327,21 @@ func (r *Reader) extract() (onlyUsage bool) {
 		}
 		r.tokens, r.usage = u, u.quantities()
 		onlyUsage = isEmptyArray(r.picker.Get(pathChoices).Raw)
-		r.whole = r.whole || !r.events || onlyUsage || r.endsAnswer()
+		r.ends = r.ends || onlyUsage
 	}
 	return onlyUsage
 }
 
-// endsAnswer reports whether an event with a usage is the last one with a part of the answer.
-func (r *Reader) endsAnswer() bool {
+// noteEnd notes whether an event is the last one with a part of the answer.
+func (r *Reader) noteEnd() {
 	kind := r.picker.Text(pathType)
-	return kind == "message_delta" || strings.HasPrefix(kind, "response.") ||
-		cmp.Or(r.picker.Text(pathFinishReason), r.picker.Text(pathGeminiFinish), r.picker.Text(pathGeminiBlock)) != ""
+	object, status, _ := strings.Cut(kind, ".")
+	switch {
+	case kind == "message_delta", object == "response" && slices.Contains([]string{"completed", "incomplete", "failed", "cancelled"}, status),
+		object != "response" && (strings.HasSuffix(kind, ".completed") || strings.HasSuffix(kind, ".done")),
+		cmp.Or(r.picker.Text(pathFinishReason), r.picker.Text(pathGeminiFinish), r.picker.Text(pathGeminiBlock)) != "":
+		r.ends = true
+	}
 }
 
 // isEmptyArray reports whether a value is an array without items.
@@ -338,7 +351,9 @@ func isEmptyArray(raw []byte) bool {
 
 // Usage returns the usage of the answer and its model. The usage is nil if the answer does not say it. It is not whole if the answer was cut
 // before it said the whole usage: the request has then used at least that.
-func (r *Reader) Usage() (q Quantities, model string, whole bool) { return r.usage, r.model, r.whole }
+func (r *Reader) Usage() (q Quantities, model string, whole bool) {
+	return r.usage, r.model, r.usage != nil && (r.ends || !r.events)
+}
 
 // Value returns the whole number or the object of whole numbers at the path, as quantities: a number has the name value.
 func (r *Reader) Value() (q Quantities, known bool) {
