@@ -227,14 +227,15 @@ func (g *Gateway) costIn(r *http.Request, b *requestBody, c *costOption) (n int6
 	if err != nil {
 		return 0, false, err
 	}
+	if bounds := textBounds[api]; bounds != nil && b.get(memberPredict).Seen() {
+		return 0, false, badBody(memberPredict, "The member n_predict bounds the same as %s: send that", bounds[0])
+	}
 	for _, name := range g.namesOf(c) {
 		asked, has, err := b.wholeNumber(name, most)
 		switch bounds := textBounds[api]; {
 		case err != nil:
 			return 0, false, err
 		case !has:
-		case bounds != nil && b.get(memberPredict).Seen():
-			return 0, false, badBody(memberPredict, "The member n_predict bounds the same as %s: send only that", name)
 		case bounds != nil && slices.Contains(outputMembers, name) && !slices.Contains(bounds, name):
 			return 0, false, badBody(name, "The member %s is of another API: send %s", name, bounds[0])
 		case asked > 0 || !g.Charge.callsModel(): // some models take 0 for no bound

@@ -145,6 +145,7 @@ func TestClampBounds(t *testing.T) {
 		{"/v1/completions", `{"prompt":["` + strings.Repeat(`a","`, 99) + strings.Repeat("b", 5000) + `"],"max_tokens":1000}`, 200, 1000},
 		{"/v1/completions", `{"prompt_embeds":["a","b","c","d","e"],"max_tokens":1000}`, 200, 200},
 		{"/v1/chat/completions", `{"messages":[],"max_tokens":1,"n_predict":100000}`, 400, 0},
+		{"/v1/chat/completions", `{"messages":[],"n_predict":100000}`, 400, 0},
 		{"/v1/completions", `{"messages":[],"prompt_embeds":"A","max_completion_tokens":1}`, 400, 0},
 		{"/v1/completions", "{" + strings.Repeat(" ", 5000) + "}", 200, 400},
 		{"/v1/completions", `{"prompt":["` + strings.Repeat(`a","`, 1000) + `b"],"max_tokens":1}`, 400, 0},
