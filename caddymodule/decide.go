@@ -195,3 +195,14 @@ func endpoint(r *http.Request) string {
 	}
 	return r.URL.Path
 }
+
+// passes reports whether to call the next handler.
+func (g *Gateway) passes(v *requestState) bool {
+	switch {
+	case v.decision.Allowed(), g.Observe:
+		return true
+	case v.outcome == outcomeUnavailable:
+		return g.OnStoreError == onStoreErrorAllow
+	}
+	return false
+}

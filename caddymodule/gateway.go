@@ -385,17 +385,6 @@ func (g *Gateway) hasKeyForm(ctx context.Context, value string) bool {
 	return ok || err != nil
 }
 
-// passes reports whether to call the next handler.
-func (g *Gateway) passes(v *requestState) bool {
-	switch {
-	case v.decision.Allowed(), g.Observe:
-		return true
-	case v.outcome == outcomeUnavailable:
-		return g.OnStoreError == onStoreErrorAllow
-	}
-	return false
-}
-
 // Interface guards.
 var (
 	_ caddy.Provisioner = (*Gateway)(nil)
