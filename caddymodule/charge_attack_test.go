@@ -163,7 +163,7 @@ func TestClampEvasions(t *testing.T) {
 	}
 }
 
-// Whoever has used up a limit gets no answer more, however the model and the stream are written.
+// A customer with nothing left of a limit gets no more answers, however its requests write the model and the stream.
 func TestChargeEvasions(t *testing.T) {
 	s := newServer(t)
 	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {

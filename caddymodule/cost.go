@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,9 +68,9 @@ func newCostOption(meter, text string) (c costOption, err error) {
 }
 
 // costOf returns the configured cost of a request. given is false for an empty value: then the price decides.
-func (g *Gateway) costOf(r *http.Request, c *costOption, repl *caddy.Replacer, body *requestBody) (n int64, given bool, err error) {
+func (g *Gateway) costOf(c *costOption, repl *caddy.Replacer, body *requestBody) (n int64, given bool, err error) {
 	if c.member != "" {
-		return g.costIn(r, body, c)
+		return g.costIn(body, c)
 	}
 	if c.of == "" {
 		return c.n, true, nil

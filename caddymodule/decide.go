@@ -101,11 +101,7 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	}
 	v.model = q.Model
 	if v.body != nil && v.body.isObject && g.from() == string(aiusage.OpenAI) {
-		api, err := g.textAPI(r, v.body)
-		if err == nil {
-			v.addedUsage, err = v.body.askUsage(api)
-		}
-		if err != nil {
+		if v.addedUsage, err = v.body.askUsage(); err != nil {
 			return err
 		}
 	}
@@ -145,7 +141,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 	var costs []core.MeterCost
 	for i := range g.costs {
 		c := &g.costs[i]
-		n, given, err := g.costOf(r, c, repl, body)
+		n, given, err := g.costOf(c, repl, body)
 		switch {
 		case errors.Is(err, errUnknownPlaceholder):
 			metrics.unknownPlaceholders.WithLabelValues(g.Account, c.meter).Inc()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,11 +104,9 @@ func (g *Gateway) sendBody(r *http.Request, v *requestState) {
 
 // dropConnection removes a name from the fields Connection, so that no proxy removes the field of that name.
 func dropConnection(h http.Header, name string) {
-	for i, line := range h["Connection"] {
-		words := strings.Split(line, ",")
-		kept := slices.DeleteFunc(words, func(word string) bool { return strings.EqualFold(strings.TrimSpace(word), name) })
-		h["Connection"][i] = strings.Join(kept, ",")
-	}
+	editLines(h, "Connection", func(line string) string {
+		return editPairs(line, ",", func(word string) (string, bool) { return word, !strings.EqualFold(strings.TrimSpace(word), name) })
+	})
 }
 
 // newHeldRequest returns the held request of a decision, nil without a hold.
@@ -226,28 +223,27 @@ func (f *heldRequest) finish(cut bool, failure error) {
 	release, final := f.outcome(f.w.Header(), cut)
 	done, err := f.settle(release, final)
 	if errors.Is(err, core.ErrUnavailable) {
-		decision := f.w.state.decision
-		go f.settleAgain(release, final, &decision) // the client does not wait
+		go f.settleAgain(release, final) // the client does not wait
 		return
 	}
-	f.settled(done, &f.w.state.decision, err)
+	f.settled(done, err)
 }
 
 // settleAgain settles the hold while the store is unavailable, until settleTries.
-func (f *heldRequest) settleAgain(release bool, final *service.Final, d *service.Decision) {
+func (f *heldRequest) settleAgain(release bool, final *service.Final) {
 	var done *service.Settled
 	var err error = core.ErrUnavailable
 	for try := 0; errors.Is(err, core.ErrUnavailable) && try < settleTries; try++ {
 		time.Sleep(settlePause)
 		done, err = f.settle(release, final)
 	}
-	f.settled(done, d, err)
+	f.settled(done, err)
 }
 
 // settled reports the end of the hold, or logs why it has none.
-func (f *heldRequest) settled(done *service.Settled, d *service.Decision, err error) {
+func (f *heldRequest) settled(done *service.Settled, err error) {
 	if err == nil {
-		f.g.app.settled(done, d)
+		f.g.app.settled(done, &f.w.state.decision)
 	}
 	if suppressed, ok := f.g.faults.Admit(time.Now()); err != nil && ok {
 		f.g.log.Error("cannot settle a hold: it expires within a minute, and on_unknown decides what it costs", zap.String("account", f.g.Account), zap.String("hold_id", f.holdID),

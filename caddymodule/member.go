@@ -123,7 +123,10 @@ func (g *Gateway) readBody(ctx context.Context, svc *service.Service, account st
 	if q.Model = g.model(r, b); (&core.PricedRequest{Model: q.Model}).Check() != nil {
 		q.Model = ""
 	}
-	return b, nil
+	if b != nil {
+		b.api, err = g.textAPI(r, b)
+	}
+	return b, err
 }
 
 // model returns the model of a request, or the tool that it calls on an MCP server; "" for none.
@@ -153,6 +156,14 @@ const (
 
 // textBounds are the members that bound the text.
 var textBounds = map[textAPI][]string{chatAPI: {memberMaxTokens, memberMaxNew}, completionAPI: {memberMaxTokens}, responseAPI: {memberOutputTokens}}
+
+// bounds returns the members that bound the text that a request gets, nil if it gets none.
+func (b *requestBody) bounds() []string {
+	if b == nil {
+		return nil
+	}
+	return textBounds[b.api]
+}
 
 // textless are the last names of the paths of other APIs.
 var textless = []string{"embeddings", "moderations", "speech", "generations", "edits", "variations", "transcriptions", "translations", "batches", "files", "threads", "runs",
@@ -215,7 +226,7 @@ func (g *Gateway) choices(b *requestBody) (n int64, err error) {
 }
 
 // costIn returns the cost that the members of a request say: the largest of them, for each answer that the request wants.
-func (g *Gateway) costIn(r *http.Request, b *requestBody, c *costOption) (n int64, given bool, err error) {
+func (g *Gateway) costIn(b *requestBody, c *costOption) (n int64, given bool, err error) {
 	if b == nil && g.Charge.callsModel() {
 		return 0, false, nil
 	}
@@ -223,16 +234,13 @@ func (g *Gateway) costIn(r *http.Request, b *requestBody, c *costOption) (n int6
 	if c.meter == core.MeterRequests {
 		most = core.MaxCost
 	}
-	api, err := g.textAPI(r, b)
-	if err != nil {
-		return 0, false, err
-	}
-	if bounds := textBounds[api]; bounds != nil && b.get(memberPredict).Seen() {
+	bounds := b.bounds()
+	if bounds != nil && b.get(memberPredict).Seen() {
 		return 0, false, badBody(memberPredict, "The member n_predict bounds the same as %s: send that", bounds[0])
 	}
 	for _, name := range g.namesOf(c) {
 		asked, has, err := b.wholeNumber(name, most)
-		switch bounds := textBounds[api]; {
+		switch {
 		case err != nil:
 			return 0, false, err
 		case !has:
@@ -266,9 +274,8 @@ func (g *Gateway) lower(r *http.Request, b *requestBody, c *costOption, n int64)
 	}
 	name := c.member
 	if len(names) > 1 {
-		api, _ := g.textAPI(r, b)
-		bounds := textBounds[api]
-		if len(bounds) == 0 {
+		bounds := b.bounds()
+		if bounds == nil {
 			return
 		}
 		if !slices.Contains(bounds, name) {
@@ -281,9 +288,9 @@ func (g *Gateway) lower(r *http.Request, b *requestBody, c *costOption, n int64)
 }
 
 // askUsage makes a stream of OpenAI say its usage: a completion says it only if the request asks. added is false if the client has asked.
-func (b *requestBody) askUsage(api textAPI) (added bool, err error) {
+func (b *requestBody) askUsage() (added bool, err error) {
 	streams, err := b.isTrue(memberStream)
-	if err != nil || !streams || api != chatAPI && api != completionAPI {
+	if err != nil || !streams || b.api != chatAPI && b.api != completionAPI {
 		return false, err
 	}
 	options := map[string]json.RawMessage{}

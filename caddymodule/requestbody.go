@@ -49,13 +49,14 @@ var (
 type requestBody struct {
 	picker   *aiusage.Picker
 	isObject bool // otherwise it has no members
+	api      textAPI
 	head     []byte
 	file     *bodyFile // the bytes behind head
 	size     int64
 	edits    []edit
 
 	lost   []byte    // read behind the file, after an error
-	unread io.Reader // what follows, after an error; nil if the whole body was read
+	unread io.Reader // the rest of the body, after an error; nil if the whole body was read
 }
 
 // readBody reads the body of a request of a caller, and finds the values of some members. It returns nil for a request without a body. What an

@@ -78,7 +78,7 @@ func limit(max int64) string {
 // userUsage is the usage of each counter of a user. A sum would hide a counter that is used up.
 type userUsage struct {
 	Counters []userCounter // fullest first
-	Total    int           // number of counters, including those that are not listed
+	Total    int           // how many counters the user has, listed or not
 }
 
 // userCounter is a counter of a user.

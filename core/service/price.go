@@ -74,14 +74,9 @@ func (s *Service) price(ctx context.Context, pl *cachedPlan, r *Request, c *core
 	if err != nil {
 		return "", err
 	}
-	costs, unknown, err := s.charged(ctx, pl.AccountID, &c.Terms, r.Costs)
+	costs, unknown, err := s.charged(ctx, pl.AccountID, &c.Terms, r.named())
 	if err != nil {
 		return "", err
-	}
-	for i := 0; i < len(r.Later) && unknown == "" && r.Later[i] != core.MeterRequests; i++ {
-		if _, unknown, err = s.charged(ctx, pl.AccountID, &c.Terms, []core.MeterCost{{Meter: r.Later[i]}}); err != nil {
-			return "", err
-		}
 	}
 	quote := core.Quote{Requests: 1}
 	if !list.Empty() && !r.looks() {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -62,6 +63,20 @@ type Request struct {
 	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
 	// with the same id count once within RequestIDRetention: a repeat gets the first answer again.
 	RequestID string
+}
+
+// named returns Costs, and the other meters of Later with the cost 0. The meter requests is left out: every account has it.
+func (r *Request) named() []core.MeterCost {
+	if len(r.Later) == 0 {
+		return r.Costs
+	}
+	costs := slices.Clone(r.Costs)
+	for _, meter := range r.Later {
+		if meter != core.MeterRequests {
+			costs = append(costs, core.MeterCost{Meter: meter})
+		}
+	}
+	return costs
 }
 
 // Check returns an [core.Error] with the code INVALID_REQUEST for the first member that is missing or

@@ -77,7 +77,7 @@ type frame struct {
 	next   *node // of the value that comes next
 }
 
-// expectation is what may come next, besides white space.
+// expectation is the part of a JSON text that may come next, besides white space.
 type expectation uint8
 
 const (
