@@ -83,23 +83,31 @@ type Quote struct {
 // Quote returns the price of a request. A path that programs read in different ways costs what its dearest reading costs, on each meter. The error
 // has the code INVALID_REQUEST: StrictUsage refuses the usage, or the path is too long to be compared.
 func (l *PriceList) Quote(p *PricedRequest) (Quote, error) {
-	if !l.paths {
-		return l.quote(p, "")
+	path, other, err := l.readings(p.Path)
+	if err != nil {
+		return Quote{}, err
 	}
-	normal, ok := normalPath(p.Path)
-	if ok {
-		return l.quote(p, normal)
-	}
-	if len(p.Path) > maxPathLength {
-		return Quote{}, BadRequest("endpoint", fmt.Sprintf("Endpoint must be at most %d bytes long: longer ones are not compared with the prices", maxPathLength))
-	}
-	q, err := l.quote(p, caddyPath(p.Path))
-	if err == nil {
-		var other Quote
-		other, err = l.quote(p, lenientPath(p.Path))
-		q = q.dearer(other)
+	q, err := l.quote(p, path)
+	if err == nil && other != path {
+		var byOther Quote
+		byOther, err = l.quote(p, other)
+		q = q.dearer(byOther)
 	}
 	return q, err
+}
+
+// readings returns a path as the rules compare it: in two ways if programs read it in different ways, else twice the same.
+func (l *PriceList) readings(path string) (first, second string, err error) {
+	if !l.paths {
+		return "", "", nil
+	}
+	if normal, ok := normalPath(path); ok {
+		return normal, normal, nil
+	}
+	if len(path) > maxPathLength {
+		return "", "", BadRequest("endpoint", fmt.Sprintf("Endpoint must be at most %d bytes long: longer ones are not compared with the prices", maxPathLength))
+	}
+	return caddyPath(path), lenientPath(path), nil
 }
 
 // FinalCosts returns the final cost of a request whose usage is known, on each meter that its rule names and on requests, sorted. ok is false if
@@ -125,19 +133,16 @@ func (l *PriceList) FinalCosts(p *PricedRequest) (costs []MeterCost, ok bool, er
 	return costs, true, nil
 }
 
-// LaterOfAnyModel returns the meters that the rules for an endpoint charge afterwards, whatever the model, sorted. The path is read as by Quote.
+// LaterOfAnyModel returns the meters that the rules for an endpoint charge afterwards, whatever the model, sorted. The path is read as by Quote; of a
+// path that Quote refuses, there are none.
 func (l *PriceList) LaterOfAnyModel(p *PricedRequest) (meters []string) {
-	paths := []string{""}
-	if l.paths {
-		if normal, ok := normalPath(p.Path); ok {
-			paths[0] = normal
-		} else {
-			paths = []string{caddyPath(p.Path), lenientPath(p.Path)}
-		}
+	path, other, err := l.readings(p.Path)
+	if err != nil {
+		return nil
 	}
 	for i := range l.rules {
 		r := &l.rules[i]
-		if !slices.ContainsFunc(paths, func(path string) bool { return r.endpoint == nil || r.endpoint.matches(p.Method, path) }) {
+		if r.endpoint != nil && !r.endpoint.matches(p.Method, path) && !r.endpoint.matches(p.Method, other) {
 			continue
 		}
 		meters = append(meters, r.later...)
