@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -24,13 +25,17 @@ func (q *query) date(name string, missing core.Date) core.Date {
 	return d
 }
 
-// daily answers with the traffic on the days of the query, by default the last 30.
+// daily answers with the traffic of a meter on the days of the query: by default that of requests on the last 30.
 func daily[K any](of func(func(*call, K) error) handler,
 	days func(s *service.Service, ctx context.Context, account string, id K, first, last core.Date) ([]core.DayTotals, error)) handler {
 	return of(func(c *call, id K) error {
 		q := c.query()
 		last := q.date("to", c.svc.Today())
 		first := q.date("from", last-defaultDays+1)
+		meter := cmp.Or(q.text("meter"), core.MeterRequests)
+		if !core.IsMeterName(meter) {
+			q.wrong("meter", "Must be the name of a meter")
+		}
 		if q.err != nil {
 			return q.err
 		}
@@ -38,11 +43,23 @@ func daily[K any](of func(func(*call, K) error) handler,
 		if err != nil {
 			return err
 		}
-		var sum core.Traffic
-		for _, day := range list {
-			sum = sum.Plus(day.Traffic)
+		sum, views := core.DayTotals{}, make([]object, len(list))
+		for i := range list {
+			sum.Add(&list[i])
+			views[i] = append(object{{"date", list[i].Date}}, viewDay(&list[i], meter)...)
 		}
-		return c.writeData(http.StatusOK, object{
-			{"from", first}, {"to", last}, {"allowed", sum.Allowed}, {"denied", sum.Denied}, {"days", list}})
+		o := append(object{{"from", first}, {"to", last}, {"meter", meter}}, viewDay(&sum, meter)...)
+		return c.writeData(http.StatusOK, append(o, field{"days", views}))
 	})
+}
+
+// viewDay returns the members of the traffic of one meter. For requests they also have the numbers of requests, which differ from their cost.
+func viewDay(d *core.DayTotals, meter string) object {
+	t := d.Of(meter)
+	o := object{{"allowed", t.Allowed}, {"denied", t.Denied}, {"adjusted", t.Adjusted}, {"used", t.Used()}}
+	if meter == core.MeterRequests {
+		n := d.Requests()
+		o = append(o, field{"requests_allowed", n.Allowed}, field{"requests_denied", n.Denied})
+	}
+	return o
 }

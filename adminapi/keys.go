@@ -47,7 +47,7 @@ func viewKeyUsage(u *service.KeyUsage) object {
 		{"last_refused_at", orNull(u.LastRefusedAt)},
 		{"denied_omitted", u.DeniedOmitted},
 		{"of", u.Of},
-		{"limits", viewLimits(u.Limits)},
+		{"limits", viewForecasts(u.Limits, u.ExhaustsAt)},
 	}
 }
 

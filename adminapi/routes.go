@@ -37,7 +37,7 @@ var (
 	pageParams = []string{"page", "limit"}
 	keyParams  = append([]string{"user_id", "plan_id", "status"}, pageParams...)
 	userParams = append([]string{"email", "external_id"}, pageParams...)
-	dayParams  = []string{"from", "to"}
+	dayParams  = []string{"from", "to", "meter"}
 
 	historyParams = append([]string{"status", "reason", "meter", "user_id", "key_id", "endpoint", "method", "ip_address", "request_id", "from", "to", "cursor"},
 		pageParams...)
@@ -87,7 +87,11 @@ var routes = []route{
 	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
 	{method: "GET", path: "/users/{id}/requests", handle: history(ofUser, (*service.Service).UserHistory, viewUserRequest), params: pageParams},
 
+	{method: "GET", path: "/search", handle: searchByQuery, params: []string{"q", "limit"}},
+	{method: "POST", path: "/search", handle: searchByBody},
+	{method: "GET", path: "/thresholds", handle: thresholds, params: append([]string{"over", "meter"}, pageParams...)},
 	{method: "GET", path: "/requests", handle: accountRequests, params: historyParams},
+	{method: "GET", path: "/usage", handle: usageReport, params: []string{"from", "to", "group_by"}},
 
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
 	{method: "GET", path: "/health/ready", handle: ready, public: true, plain: true},

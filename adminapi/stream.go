@@ -3,7 +3,9 @@ package adminapi
 import (
 	"encoding/csv"
 	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// The media types of an answer that is streamed.
+// The media types of an answer that is streamed, besides JSON.
 const (
 	typeCSV    = "text/csv"
 	typeNDJSON = "application/x-ndjson"
@@ -37,7 +39,7 @@ const (
 	streamWithin = 30 * time.Second // how long a client may take to read 1,000 rows
 )
 
-// stream is an answer of any length, as CSV or NDJSON. Its first row begins the answer.
+// stream is an answer of any length, as CSV, NDJSON, or JSON with the rows in data. Its first row begins the answer.
 type stream struct {
 	c       *call
 	kind    string
@@ -45,6 +47,7 @@ type stream struct {
 	csv     *csv.Writer
 	control *http.ResponseController
 	begun   bool
+	count   int // rows
 	line    []byte
 }
 
@@ -61,7 +64,7 @@ func (c *call) stream(kind string, columns []string, write func(*stream) error) 
 		err = write(s)
 	}
 	if err == nil {
-		err = s.rows(s.begin) // also of an empty answer
+		err = s.rows(s.end)
 	}
 	if err != nil && s.begun {
 		if !errors.Is(err, errUnread) {
@@ -83,8 +86,26 @@ func (s *stream) begin() error {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Vary", "Accept")
 	s.c.w.WriteHeader(http.StatusOK)
-	if s.kind == typeCSV {
+	switch s.kind {
+	case typeCSV:
 		return s.cells(s.columns)
+	case typeJSON:
+		return s.write(`{"data":[`)
+	}
+	return nil
+}
+
+// end writes the end of the answer. An answer without rows gets its header here.
+func (s *stream) end() error {
+	if err := s.begin(); err != nil || s.kind != typeJSON {
+		return err
+	}
+	return s.write(`],"count":` + strconv.Itoa(s.count) + "}\n")
+}
+
+func (s *stream) write(text string) error {
+	if _, err := io.WriteString(s.c.w, text); err != nil {
+		return errUnread
 	}
 	return nil
 }
@@ -115,7 +136,7 @@ func (s *stream) rows(write func() error) error {
 	return nil
 }
 
-// row writes a row: the object as a line of NDJSON, or the cells of CSV.
+// row writes a row: the object as JSON or a line of NDJSON, or the cells of CSV.
 func (s *stream) row(o object, cells func() []string) (err error) {
 	if err := s.begin(); err != nil {
 		return err
@@ -123,10 +144,17 @@ func (s *stream) row(o object, cells func() []string) (err error) {
 	if s.kind == typeCSV {
 		return s.cells(cells())
 	}
-	if s.line, err = o.append(s.line[:0]); err != nil {
+	s.line = s.line[:0]
+	if s.count++; s.kind == typeJSON && s.count > 1 {
+		s.line = append(s.line, ',')
+	}
+	if s.line, err = o.append(s.line); err != nil {
 		return err
 	}
-	if _, err := s.c.w.Write(append(s.line, '\n')); err != nil {
+	if s.kind == typeNDJSON {
+		s.line = append(s.line, '\n')
+	}
+	if _, err := s.c.w.Write(s.line); err != nil {
 		return errUnread
 	}
 	return nil

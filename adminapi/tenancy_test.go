@@ -112,6 +112,17 @@ func TestTenancyReferences(t *testing.T) {
 	} {
 		same(t, others, a.do("GET", prefix+others, nil).want(200), a.do("GET", prefix+none, nil).want(200))
 	}
+	for _, q := range []string{"second@example.com", "cus_second", theirPlan, "Second"} {
+		same(t, "search "+q, a.do("GET", prefix+"/search?q="+q, nil).want(200), a.do("GET", prefix+"/search?q=no"+q, nil).want(200))
+	}
+	same(t, "search by value", a.do("POST", prefix+"/search", object{"q": secret}).want(200), a.do("POST", prefix+"/search", object{"q": "nobody"}).want(200))
+	b.validateWith(secret, `,"cost": 5`)
+	if n := b.do("GET", prefix+"/thresholds", nil).want(200).at()["count"]; n != json.Number("1") {
+		t.Errorf("counters of the other account near a limit: got %v, want 1", n)
+	}
+	if n := a.do("GET", prefix+"/thresholds", nil).want(200).at()["count"]; n != json.Number("0") {
+		t.Errorf("counters near a limit: got %v, want none of another account", n)
+	}
 	same(t, "validate", a.validate(secret), a.validate("lk_user_unknown"))
 
 	// Emails and external ids are unique within an account only: another account may use the same values.

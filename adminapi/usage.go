@@ -32,6 +32,23 @@ func viewLimits(list []core.LimitUsage) []limit {
 	return views
 }
 
+// forecast is the JSON form of a limit, its usage, and when it is used up.
+type forecast struct {
+	limit
+	ExhaustsAt *time.Time `json:"exhausts_at"` // null: not before its reset
+}
+
+// viewForecasts is viewLimits, with when each limit is used up.
+func viewForecasts(list []core.LimitUsage, exhausts []time.Time) []forecast {
+	views := make([]forecast, 0, len(list))
+	for i := range list {
+		for _, l := range viewLimits(list[i : i+1]) {
+			views = append(views, forecast{l, orNull(exhausts[i])})
+		}
+	}
+	return views
+}
+
 // maxOrNull returns a limit, null for none.
 func maxOrNull(max int64) *int64 {
 	if max == core.Unlimited {

@@ -106,7 +106,7 @@ func TestUserCounters(t *testing.T) {
 	if d := usage().data(); fmt.Sprint(d["current_usage"], " ", d["limit"], " ", d["plan_name"], " ", d["counter_count"]) != "24 275016 Small, Large 5" {
 		t.Errorf("the sums: got %v", d)
 	}
-	if got := a.do("GET", prefix+"/keys/"+full+"/usage", nil).want(200).data()["limits"]; fmt.Sprint(got) != "[map[max:4 meter:requests of:plan period:month remaining:0 reset_time:2026-04-01T00:00:00Z used:4]]" {
+	if got := a.do("GET", prefix+"/keys/"+full+"/usage", nil).want(200).data()["limits"]; fmt.Sprint(got) != "[map[exhausts_at:2026-03-14T09:26:53Z max:4 meter:requests of:plan period:month remaining:0 reset_time:2026-04-01T00:00:00Z used:4]]" {
 		t.Errorf("limits of a key: got %v", got)
 	}
 	a.do("PUT", prefix+"/plans/"+small, object{"max_requests": 1}).want(200)

@@ -20,7 +20,7 @@ func viewUserUsage(u *service.UserUsage) object {
 	sum := core.LimitUsage{Limit: core.Limit{Max: u.Limit}, Usage: core.Usage{Used: u.Used}}
 	counters := make([]object, len(u.Counters))
 	for i, c := range u.Counters { // without a key: the counter that the keys on the user's plan share
-		counters[i] = object{{"key_id", orNull(c.KeyID)}, {"plan_name", c.Plan.Name}, {"limits", viewLimits(c.Limits)}}
+		counters[i] = object{{"key_id", orNull(c.KeyID)}, {"plan_name", c.Plan.Name}, {"limits", viewForecasts(c.Limits, c.ExhaustsAt)}}
 	}
 	return object{
 		{"type", "user"},

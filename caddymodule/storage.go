@@ -118,6 +118,8 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watchHealth(ctx) })
 	watch.Go(func() { l.expireHolds(ctx) })
+	watch.Go(func() { l.repeat(ctx, l.service.KeepRankings) })
+	watch.Go(func() { l.repeat(ctx, l.service.RankAccounts) }) // at first on Badger: all counters
 	l.stopWatch = func() { cancel(); watch.Wait() }
 	return l, nil
 }
@@ -146,6 +148,21 @@ func (l *live) expireHolds(ctx context.Context) {
 		}
 	}
 }
+
+// repeat calls work for the rankings every rankEvery, until ctx ends.
+func (l *live) repeat(ctx context.Context, work func(context.Context) error) {
+	for {
+		_ = work(ctx) // goes on with the next call
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rankEvery):
+		}
+	}
+}
+
+// rankEvery is the pause between two looks for counters to rank.
+const rankEvery = 10 * time.Second
 
 // expireEvery is the pause between two looks for holds that have expired.
 const expireEvery = 10 * time.Second

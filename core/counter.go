@@ -227,32 +227,6 @@ func (c *Counter) Add(ch *Charge) {
 	}
 }
 
-// Adjustment changes the usage of one meter of a counter by hand: a grant, a charge or a reset.
-type Adjustment struct {
-	Meter  string `json:"meter"`
-	Set    bool   `json:"set,omitempty"` // Value becomes the usage in the open window of Period; else it is added in every period
-	Period Period `json:"period,omitempty"`
-	Value  int64  `json:"value"` // from -MaxLimit to MaxLimit; with Set from 0
-	Reason string `json:"reason"`
-}
-
-// Adjust changes the usage in the windows that contain the time of the charge. The costs of the charge are not used. A usage
-// stays between 0 and MaxLimit.
-func (c *Counter) Adjust(a *Adjustment, ch *Charge) {
-	c.open(ch)
-	t := &c.Requests
-	if a.Meter != MeterRequests {
-		t = c.meter(a.Meter)
-	}
-	if a.Set {
-		t[a.Period] = a.Value
-		return
-	}
-	for p := range t {
-		t[p] = addBounded(t[p], a.Value)
-	}
-}
-
 // open opens the windows that contain the time of a charge, if it is later than At: the usage of windows that have ended
 // since At becomes 0.
 func (c *Counter) open(ch *Charge) {

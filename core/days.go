@@ -1,7 +1,10 @@
 package core
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -55,10 +58,80 @@ func (t Traffic) Plus(u Traffic) Traffic {
 	return Traffic{AddSaturating(t.Allowed, u.Allowed), AddSaturating(t.Denied, u.Denied)}
 }
 
+// MeterCount is the name of a meter that only days have: the cost of requests minus their number. Its numbers are 0, and take no space, while
+// each request costs 1. No meter of an account can have this name.
+const MeterCount = "#"
+
+// MeterTraffic is the traffic of one meter, in units of its cost. For [MeterRequests] only Adjusted is set, because [Traffic] has the cost of requests.
+type MeterTraffic struct {
+	Allowed  int64 `json:"allowed,omitempty"`
+	Denied   int64 `json:"denied,omitempty"`
+	Adjusted int64 `json:"adjusted,omitempty"` // by how much adjustments have changed the usage; negative for less
+}
+
+// Used returns the usage: the allowed cost and the adjustments.
+func (t MeterTraffic) Used() int64 { return t.Allowed + t.Adjusted }
+
+// Plus returns the sum.
+func (t MeterTraffic) Plus(u MeterTraffic) MeterTraffic {
+	return MeterTraffic{AddSaturating(t.Allowed, u.Allowed), AddSaturating(t.Denied, u.Denied), AddSaturating(t.Adjusted, u.Adjusted)}
+}
+
+// MeterTotals is the traffic of one meter.
+type MeterTotals struct {
+	Meter string `json:"meter"`
+	MeterTraffic
+}
+
 // DayTotals is the traffic of one day.
 type DayTotals struct {
 	Date Date `json:"date"`
 	Traffic
+	Meters []MeterTotals `json:"meters,omitempty"` // sorted by name
+}
+
+// Of returns the traffic of a meter on the day.
+func (d *DayTotals) Of(meter string) MeterTraffic {
+	t := d.stored(meter)
+	if meter == MeterRequests {
+		t.Allowed, t.Denied = d.Allowed, d.Denied
+	}
+	return t
+}
+
+// Requests returns the numbers of requests on the day. A hold that was released is none.
+func (d *DayTotals) Requests() Traffic {
+	excess := d.stored(MeterCount)
+	return Traffic{d.Allowed - excess.Allowed, d.Denied - excess.Denied}
+}
+
+func (d *DayTotals) stored(meter string) MeterTraffic {
+	for _, m := range d.Meters {
+		if m.Meter == meter {
+			return m.MeterTraffic
+		}
+	}
+	return MeterTraffic{}
+}
+
+// AddMeter adds traffic of a meter to the day.
+func (d *DayTotals) AddMeter(meter string, t MeterTraffic) {
+	if t == (MeterTraffic{}) {
+		return
+	}
+	i, found := slices.BinarySearchFunc(d.Meters, meter, func(m MeterTotals, name string) int { return strings.Compare(m.Meter, name) })
+	if !found {
+		d.Meters = slices.Insert(d.Meters, i, MeterTotals{Meter: meter})
+	}
+	d.Meters[i].MeterTraffic = d.Meters[i].Plus(t)
+}
+
+// Add adds the traffic of another day.
+func (d *DayTotals) Add(other *DayTotals) {
+	d.Traffic = d.Plus(other.Traffic)
+	for _, m := range other.Meters {
+		d.AddMeter(m.Meter, m.MeterTraffic)
+	}
 }
 
 // NewDays returns the days from the first to the last, without traffic.
@@ -72,9 +145,62 @@ func NewDays(first, last Date) []DayTotals {
 
 // CounterDay is the stored traffic of a key or user on one day.
 type CounterDay struct {
-	Date    Date    `json:"date"`
-	Traffic         // of a key: all its requests; of a user: the requests of its keys at the time
-	Shared  Traffic `json:"shared,omitzero"` // of a user: the requests that its counter decided; of a key: zero
+	Date    Date       `json:"date"`
+	Traffic            // of a key: all its requests; of a user: the requests of its keys at the time
+	Shared  Traffic    `json:"shared,omitzero"`  // of a user: the requests that its counter decided; of a key: zero
+	Meters  []MeterDay `json:"meters,omitempty"` // sorted by name, each with a number other than 0
+}
+
+// MeterDay is the stored traffic of one meter on one day, as in [CounterDay].
+type MeterDay struct {
+	Meter string `json:"meter"`
+	MeterTraffic
+	Shared MeterTraffic `json:"shared,omitzero"`
+}
+
+// Empty reports whether the day has no traffic.
+func (d *CounterDay) Empty() bool {
+	return d.Traffic == (Traffic{}) && d.Shared == (Traffic{}) && len(d.Meters) == 0
+}
+
+// Totals returns the traffic of the day, or only the traffic that the counter of the user decided.
+func (d *CounterDay) Totals(shared bool) DayTotals {
+	t := DayTotals{Date: d.Date, Traffic: d.Traffic}
+	if shared {
+		t.Traffic = d.Shared
+	}
+	for _, m := range d.Meters {
+		if shared {
+			m.MeterTraffic = m.Shared
+		}
+		t.AddMeter(m.Meter, m.MeterTraffic)
+	}
+	return t
+}
+
+// CheckMeters returns an error unless the meters are sorted, valid and not empty. Only the day of a user has shared traffic.
+func (d *CounterDay) CheckMeters(ofUser bool) error {
+	if len(d.Meters) > MaxMetersEver+2 {
+		return fmt.Errorf("it has more than %d meters", MaxMetersEver)
+	}
+	for i, m := range d.Meters {
+		switch {
+		case i > 0 && d.Meters[i-1].Meter >= m.Meter:
+			return errors.New("its meters are not sorted")
+		case m.Meter != MeterCount && !IsMeterName(m.Meter):
+			return errors.New("it has a meter without a valid name")
+		case m.MeterTraffic == (MeterTraffic{}) && m.Shared == (MeterTraffic{}):
+			return errors.New("it has a meter without traffic")
+		case !ofUser && m.Shared != (MeterTraffic{}):
+			return errors.New("it has shared traffic, which only the day of a user has")
+		}
+		for _, n := range []int64{m.Allowed, m.Denied, m.Adjusted, m.Shared.Allowed, m.Shared.Denied, m.Shared.Adjusted} {
+			if n < -MaxLimit || n > MaxLimit {
+				return fmt.Errorf("a number of its meter %s is out of range", m.Meter)
+			}
+		}
+	}
+	return nil
 }
 
 // DaysFilter selects the traffic that is added up. At most one member besides Account is set.

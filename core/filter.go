@@ -22,4 +22,6 @@ type KeyFilter struct {
 	UserID int64     // 0 for any
 	PlanID *string   // nil for any, "" for keys without a plan of their own
 	Status KeyStatus // "" for any
+
+	HintTail string // keys whose hint ends with these HintTailLength bytes, "" for any. With it, no other member is set
 }

@@ -13,30 +13,43 @@ type Settlement struct {
 }
 
 // Settle replaces the held costs of a settlement by the costs of a charge. It changes the open windows that contain the time of the hold.
-// The time of the charge is not before At.
-func (c *Counter) Settle(s *Settlement, ch *Charge) {
+// The time of the charge is not before At. For each meter whose usage in the month would have left its bounds, Settle returns the
+// part of the difference that was cut off: positive for not subtracted, negative for not added.
+func (c *Counter) Settle(s *Settlement, ch *Charge) (cut []MeterCost) {
 	c.open(ch)
 	since := ch.Since
 	if since == nil {
 		since = new(Anchors(nil).Since(ch.At))
 	}
 	held := s.HeldAt.Unix()
-	c.Requests.settle(ch.Cost-s.Cost, held, since)
+	settle := func(meter string, t *PeriodUsage, by int64) {
+		if n := t.settle(by, held, since); n != 0 {
+			cut = append(cut, MeterCost{meter, n})
+		}
+	}
+	settle(MeterRequests, &c.Requests, ch.Cost-s.Cost)
 	if held >= c.At-floorMod(c.At, secondsOfDay) {
 		c.Today = addBounded(c.Today, ch.Cost-s.Cost)
 	}
 	for _, m := range s.Changes(ch.Costs) {
-		c.meter(m.Meter).settle(m.Cost, held, since)
+		settle(m.Meter, c.meter(m.Meter), m.Cost)
 	}
+	return cut
 }
 
-// settle adds a difference to the usage in the windows that contain a time, in Unix seconds.
-func (t *PeriodUsage) settle(by, at int64, since *Since) {
+// settle adds a difference to the usage in the windows that contain a time, in Unix seconds. It returns the part of the difference that the bounds of
+// the month have cut off, as [Counter.Settle] does.
+func (t *PeriodUsage) settle(by, at int64, since *Since) (cut int64) {
+	month := t[Month]
 	for p := range t {
 		if at >= since[p] {
 			t[p] = addBounded(t[p], by)
 		}
 	}
+	if at < since[Month] {
+		return 0
+	}
+	return t[Month] - month - by
 }
 
 // addBounded adds a difference to a usage. The sum is bounded by 0 and MaxLimit.

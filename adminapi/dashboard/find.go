@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // of returns a function that makes a handler of one for the resource in the path, which find reads.
@@ -22,15 +23,17 @@ func of[T any](find func(*request) (T, error)) func(func(*request, T) error) han
 
 // found returns the requested page of a list that can be searched, and its pager. The total of a search is unknown.
 func found[T, F any](q *request, f F,
-	search func(ctx context.Context, account, text string, f F, p core.Page) (items []T, more bool, err error),
+	search func(ctx context.Context, account, text string, f F, p core.Page) (items []T, end service.Searched, err error),
 	list func(ctx context.Context, account string, f F, p core.Page) (items []T, total int, err error)) ([]T, pager, error) {
 	text := q.query("q")
 	if text == "" {
 		return listed(q, func(p core.Page) ([]T, int, error) { return list(q.r.Context(), q.account(), f, p) })
 	}
 	p := q.page()
-	items, more, err := search(q.r.Context(), q.account(), text, f, p)
-	return items, q.pager(p, len(items), -1, more), err
+	items, end, err := search(q.r.Context(), q.account(), text, f, p)
+	pg := q.pager(p, len(items), -1, end.More)
+	pg.Searched = end.Read
+	return items, pg, err
 }
 
 // nothing finds nothing, for a form about no resource.

@@ -27,8 +27,9 @@ type tiles struct {
 
 // nearLimit has the counters near their limit. They refresh themselves.
 type nearLimit struct {
-	Rows []counterRow
-	Live string // URL of the refresh
+	Rows     []counterRow
+	Complete bool   // false while the counters are being ranked: some may be missing
+	Live     string // URL of the refresh
 }
 
 func overviewPage(q *request) error {
@@ -78,13 +79,11 @@ func (q *request) tiles() (t tiles, err error) {
 }
 
 func (q *request) nearLimit() (v nearLimit, err error) {
-	list, err := cached(q, "near limit "+q.account(), func(ctx context.Context) ([]service.NearLimit, error) {
-		return q.svc.NearLimits(ctx, q.account(), nearLimitRows)
-	})
-	for _, n := range list {
-		v.Rows = append(v.Rows, counterRow{&usage{n.Fullest()}, n.User, n.Key, n.Plan})
+	t, err := q.svc.Thresholds(q.r.Context(), q.account(), service.MinThreshold, "", core.Page{Number: 1, Size: nearLimitRows})
+	for _, c := range t.Counters {
+		v.Rows = append(v.Rows, counterRow{&usage{c.LimitUsage}, c.User, c.Key, c.Plan})
 	}
-	v.Live = q.with("part", "near-limit")
+	v.Complete, v.Live = t.Complete, q.with("part", "near-limit")
 	return v, err
 }
 

@@ -70,7 +70,7 @@ func TestOverviewOfEmptyAccount(t *testing.T) {
 	if _, err := s.svc.CreatePlan(context.Background(), s.acc.ID, core.PlanPatch{Name: new("Free"), Limit: core.Some(int64(1)), Period: new("day")}); err != nil {
 		t.Fatal(err)
 	}
-	if p := b.get("/dashboard/").want(t, 200, "No requests in these days", "Nobody has used anything"); p.path != "/dashboard/" {
+	if p := b.get("/dashboard/").want(t, 200, "No requests in these days", "Nobody has used half of a limit"); p.path != "/dashboard/" {
 		t.Errorf("with a plan: got %s, want the overview", p.path)
 	}
 }
@@ -82,20 +82,22 @@ func TestOverview(t *testing.T) {
 	other := s.account("Other")
 	_, foreign := s.customer(other, "Foreign", 10)
 	s.makeRequests(other, foreign, "/foreign", 7)
-	_, low := s.customer(s.acc, "Low", 100)
+	_, low := s.customer(s.acc, "Low", 30)
+	_, little := s.customer(s.acc, "Little", 100)
 	_, full := s.customer(s.acc, "Full <b>", 4)
 	s.customer(s.acc, "Idle", 10)
 	s.makeRequests(s.acc, low, "/", 20)
 	s.makeRequests(s.acc, full, "/", 6)
+	s.makeRequests(s.acc, little, "/", 20)
 
 	b := s.signedIn("Acme")
-	p := b.get("/dashboard/").want(t, 200, "<b>3</b>", "<b>24</b>", "<b>2</b>", // users and so on, allowed, denied
-		"Full &lt;b&gt; user", "Low user", ">of 100<", `aria-valuenow="100"`, `aria-valuenow="20"`, "20 of 100 used")
-	p.without(t, "Foreign", "Idle", "Full <b>")
+	p := b.get("/dashboard/").want(t, 200, "<b>4</b>", "<b>44</b>", "<b>2</b>", // users and so on, allowed, denied
+		"Full &lt;b&gt; user", "Low user", ">of 30<", `aria-valuenow="100"`, `aria-valuenow="66.67"`, "20 of 30 used")
+	p.without(t, "Foreign", "Idle", "Little", "Full <b>")
 	if strings.Index(p.body, "Full &lt;b&gt; user") > strings.Index(p.body, "Low user") {
 		t.Error("want the counter nearest to its limit first")
 	}
-	b.get("/dashboard/?part=tiles&days=90").wantFragment(t, "<b>24</b>", "days=90")
+	b.get("/dashboard/?part=tiles&days=90").wantFragment(t, "<b>44</b>", "days=90")
 	b.get("/dashboard/?part=near-limit").wantFragment(t, "Low user", `hx-trigger="every 10s"`)
 	b.get("/dashboard/?part=near-limit").without(t, "Foreign", "tile")
 }

@@ -17,8 +17,10 @@ import (
 )
 
 const usageHelp = `
-Changes the usage of a key or of a user by hand. The change applies to the next
-request. The history shows the reason.
+adjust changes the usage of a key or of a user by hand. The change applies to the
+next request. The history shows the reason.
+
+report prints what an account has used in a month or a range of days, for invoices.
 
 These commands talk to a running server over Caddy's admin endpoint, as the
 command reload does.
@@ -38,7 +40,7 @@ func usageCommand(cmd *cobra.Command) {
 	adjust.Flags().String("reason", "", "The reason, for the history")
 	adjust.Flags().Bool("own", false, "Of a key: adjust the counter of its own limits, and not that of its plan")
 	adjust.Flags().String("request-id", "", "A request id: a repeat within 24 hours changes nothing")
-	cmd.AddCommand(adjust)
+	cmd.AddCommand(adjust, reportCommand())
 }
 
 // adjustBody is the body of POST /limitkeeper/usage.

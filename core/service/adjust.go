@@ -92,6 +92,7 @@ func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall,
 			var v core.ConsumeResult
 			v, err = s.store.Consume(context.WithoutCancel(ctx), &c)
 			repeated = v.FirstTerms != nil
+			s.due.add(account, dueCounter{CounterID: c.DecidingCounter()})
 		}
 		if c.KeyID == "" || !errors.Is(err, core.ErrKeyNotFound) && !errors.Is(err, core.ErrUserNotFound) {
 			return repeated, err

@@ -235,6 +235,7 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	default:
 		return nil, errHoldReleased
 	}
+	s.dueAfter(account, after)
 	return &Settled{*after, repeated}, nil
 }
 
@@ -256,7 +257,7 @@ func asHold(err error) error {
 func (s *Service) HoldUsage(ctx context.Context, account string, h *core.Hold) (d Decision, err error) {
 	var u *KeyUsage
 	if h.KeyID != "" {
-		u, err = s.KeyUsage(ctx, account, h.KeyID)
+		u, _, err = s.presentKeyUsage(ctx, account, h.KeyID)
 	} else {
 		u, err = s.sharedUsage(ctx, account, h.UserID)
 	}

@@ -12,6 +12,7 @@ import (
 type KeyUsage struct {
 	core.LimitUsage                   // of the first limit of the plan
 	Limits          []core.LimitUsage // of all limits, the primary one first
+	ExhaustsAt      []time.Time       // when each of Limits is used up at the present pace; zero: not before its reset
 	Plan            *core.Plan
 	LastUsedAt      time.Time // of the allowed requests of this key; zero: never
 	LastRefusedAt   time.Time // of its refused requests, in whole seconds; zero: never
@@ -20,40 +21,55 @@ type KeyUsage struct {
 
 // KeyUsage returns the usage of the deciding counter of a key: the key's own counter if it has a
 // plan of its own, else the counter of its user.
-func (s *Service) KeyUsage(ctx context.Context, account, id string) (usage *KeyUsage, err error) {
-	err = s.store.View(ctx, account, func(v core.View) error {
-		usage, err = s.keyUsage(v, account, id)
-		return err
-	})
-	return usage, err
-}
-
-func (s *Service) keyUsage(v core.View, account, id string) (*KeyUsage, error) {
-	k, err := v.Key(id)
+func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, error) {
+	usage, of, err := s.presentKeyUsage(ctx, account, id)
 	if err != nil {
 		return nil, err
+	}
+	all, err := s.forecasts(ctx, []forecast{{of, core.CounterID{Account: account, KeyID: id}, usage.Limits}})
+	if err != nil {
+		return nil, err
+	}
+	usage.ExhaustsAt = all[0]
+	return usage, nil
+}
+
+// presentKeyUsage is KeyUsage without ExhaustsAt. It also returns the deciding counter.
+func (s *Service) presentKeyUsage(ctx context.Context, account, id string) (usage *KeyUsage, of core.CounterID, err error) {
+	err = s.store.View(ctx, account, func(v core.View) error {
+		usage, of, err = s.keyUsage(v, account, id)
+		return err
+	})
+	return usage, of, err
+}
+
+func (s *Service) keyUsage(v core.View, account, id string) (*KeyUsage, core.CounterID, error) {
+	ofKey := core.CounterID{Account: account, KeyID: id}
+	k, err := v.Key(id)
+	if err != nil {
+		return nil, ofKey, err
 	}
 	u, err := v.User(k.UserID)
 	if err != nil {
-		return nil, err
+		return nil, ofKey, err
 	}
 	pl, err := v.Plan(cmp.Or(k.PlanID, u.PlanID))
 	if err != nil {
-		return nil, err
+		return nil, ofKey, err
 	}
-	cs, err := v.Counters([]core.CounterID{
-		{Account: account, KeyID: id}, {Account: account, UserID: k.UserID}})
+	ofUser := core.CounterID{Account: account, UserID: k.UserID}
+	cs, err := v.Counters([]core.CounterID{ofKey, ofUser})
 	if err != nil {
-		return nil, err
+		return nil, ofKey, err
 	}
-	own, counter := cs[0], cs[0]
+	own, counter, of := cs[0], cs[0], ofKey
 	if k.PlanID == "" {
-		counter = cs[1]
+		counter, of = cs[1], ofUser
 	}
 	terms := termsOf(pl, u, k, s.now())
 	limits := terms.Usages(&counter, &own, u.Anchors, s.now())
 	return &KeyUsage{LimitUsage: limits[0], Limits: limits, Plan: pl,
-		LastUsedAt: own.LastUsedAt, LastRefusedAt: own.LastRefusedAt(), DeniedOmitted: own.DeniedOmitted}, nil
+		LastUsedAt: own.LastUsedAt, LastRefusedAt: own.LastRefusedAt(), DeniedOmitted: own.DeniedOmitted}, of, nil
 }
 
 // termsOf returns the terms of a key at a time. A nil key stands for the shared counter of the user.

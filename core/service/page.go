@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -26,82 +27,128 @@ func (s *Service) eachKey(ctx context.Context, account string, f core.KeyFilter,
 	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
 }
 
+// maxSearchedList is the number of users or keys of a list that a search reads.
+const maxSearchedList = 10_000
+
+// Searched says where a search in a list ended.
+type Searched struct {
+	More bool // there are matches after the page
+	Read int  // the number of items that the search has read, if it stopped before the end of the list: there may be more matches
+}
+
 // SearchUsers returns a page of the users that match the filter and have text in their name, email
-// or external id, case-insensitive, or as their id. more reports whether there are matches after the page.
-//
-// The cost is linear in the users up to the end of the page. A complete email address with an empty
-// filter is looked up directly.
-func (s *Service) SearchUsers(ctx context.Context, account, text string, f core.UserFilter, p core.Page) (list []*core.User, more bool, err error) {
-	text = strings.ToLower(strings.TrimSpace(text))
-	if f == (core.UserFilter{}) && strings.Contains(text, "@") {
-		if has, n, err := s.store.Users(ctx, account, core.UserFilter{Email: text}, p); n > 0 || err != nil {
-			return has, false, err
+// or external id, case-insensitive. A whole email, external id or id with an empty filter is looked up in an index, and finds this user
+// alone. Otherwise SearchUsers reads the first 10,000 users of the filter.
+func (s *Service) SearchUsers(ctx context.Context, account, text string, f core.UserFilter, p core.Page) (list []*core.User, end Searched, err error) {
+	text = strings.TrimSpace(text)
+	if f == (core.UserFilter{}) && text != "" {
+		l := lookUp{s: s, ctx: ctx, account: account, text: text}
+		if err := cmp.Or(l.byUserID(), l.byMembersOfUser()); err != nil {
+			return nil, end, err
+		}
+		for _, m := range l.matches {
+			list = append(list, m.User)
+		}
+		if len(list) > 0 {
+			return list[min(p.Offset(), len(list)):], end, nil
 		}
 	}
-	each := func(fn func(*core.User) error) error { return s.eachUser(ctx, account, f, fn) }
-	return search(ctx, s, account, p, each, func(u *core.User) bool {
-		return strings.Contains(strings.ToLower(u.Name), text) || strconv.FormatInt(u.ID, 10) == text ||
-			strings.Contains(strings.ToLower(u.ExternalID), text) || u.Email != nil && strings.Contains(strings.ToLower(*u.Email), text)
+	folded := strings.ToLower(text)
+	page := func(p core.Page) ([]*core.User, int, error) { return s.store.Users(ctx, account, f, p) }
+	return search(ctx, s, account, p, page, func(u *core.User) (bool, error) {
+		return strings.Contains(strings.ToLower(u.Name), folded) || strconv.FormatInt(u.ID, 10) == text ||
+			strings.Contains(strings.ToLower(u.ExternalID), folded) || u.Email != nil && strings.Contains(strings.ToLower(*u.Email), folded), nil
 	})
 }
 
-// SearchKeys returns a page of the keys that match the filter and have text in their name,
-// case-insensitive, as their id or as the last four characters of their value. more reports whether
-// there are matches after the page. The complete value of a key finds that key. The PlanID of the filter selects the keys
-// that the plan limits, see [Service.KeysUnderPlan].
-func (s *Service) SearchKeys(ctx context.Context, account, text string, f core.KeyFilter, p core.Page) (list []*core.Key, more bool, err error) {
+// SearchKeys returns a page of the keys that match the filter and have text in their name, case-insensitive. The value, the id, the hint or the last
+// four characters of a value, with an empty filter, are looked up in an index, and find these keys alone. Otherwise SearchKeys reads the first
+// 10,000 keys of the filter. The PlanID of the filter selects the keys that the plan limits, see [Service.KeysUnderPlan].
+func (s *Service) SearchKeys(ctx context.Context, account, text string, f core.KeyFilter, p core.Page) (list []*core.Key, end Searched, err error) {
 	text = strings.TrimSpace(text)
 	if whole, err := s.WellFormedKey(ctx, account, text); err != nil {
-		return nil, false, err
+		return nil, end, err
 	} else if whole {
 		k, err := s.store.KeyByDigest(ctx, secrets.DigestOf(text))
 		missing := errors.Is(err, core.ErrKeyNotFound) || err == nil && k.AccountID != account
 		switch {
 		case missing && !strings.HasPrefix(text, secrets.DefaultKeyPrefix): // a name may begin with a prefix of the account
 		case missing, p.Number > 1:
-			return nil, false, nil
+			return nil, end, nil
 		case err != nil:
-			return nil, false, err
+			return nil, end, err
 		default:
-			return []*core.Key{k}, false, nil
+			return []*core.Key{k}, end, nil
 		}
 	}
-	folded := strings.ToLower(text)
-	eachKey := s.eachKey
-	if shared, err := s.sharedPlan(ctx, account, f); err != nil {
-		return nil, false, err
-	} else if shared {
-		eachKey = s.eachLimitedKey
+	if f == (core.KeyFilter{}) && text != "" {
+		l := lookUp{s: s, ctx: ctx, account: account, text: text}
+		_, err := l.byHint()
+		if err := cmp.Or(l.byKeyID(), err); err != nil {
+			return nil, end, err
+		}
+		for _, m := range l.matches {
+			list = append(list, m.Key)
+		}
+		if len(list) > 0 {
+			end.More = p.Offset()+p.Size < len(list)
+			return list[min(p.Offset(), len(list)):min(p.Offset()+p.Size, len(list))], end, nil
+		}
 	}
-	each := func(fn func(*core.Key) error) error { return eachKey(ctx, account, f, fn) }
-	return search(ctx, s, account, p, each, func(k *core.Key) bool {
-		return strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == secrets.HintLength && strings.HasSuffix(k.Hint, text)
+	shared, err := s.sharedPlan(ctx, account, f)
+	if err != nil {
+		return nil, end, err
+	}
+	plan := f.PlanID
+	if shared {
+		f.PlanID = nil
+	}
+	folded := strings.ToLower(text)
+	page := func(p core.Page) ([]*core.Key, int, error) { return s.store.Keys(ctx, account, f, p) }
+	return search(ctx, s, account, p, page, func(k *core.Key) (bool, error) {
+		switch found := strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == secrets.HintLength && strings.HasSuffix(k.Hint, text); {
+		case !found || !shared || k.PlanID == *plan:
+			return found, nil
+		case k.PlanID != "":
+			return false, nil
+		}
+		u, err := s.store.User(ctx, account, k.UserID)
+		if errors.Is(err, core.ErrUserNotFound) {
+			return false, nil
+		}
+		return err == nil && u.PlanID == *plan, err
 	})
 }
 
-// errPageFull ends a search.
-var errPageFull = errors.New("page full")
-
-// search returns a page of the items that match, and whether there are more. each calls a function with all items. It is a large query:
-// an account runs one at a time.
-func search[T any](ctx context.Context, s *Service, account string, p core.Page, each func(func(T) error) error, matches func(T) bool) (found []T, more bool, err error) {
-	skip := p.Offset()
-	read := func(item T) error {
-		switch {
-		case !matches(item):
-		case skip > 0:
-			skip--
-		case len(found) == p.Size:
-			more = true
-			return errPageFull
-		default:
-			found = append(found, item)
-		}
-		return nil
-	}
-	err = s.runQuery(ctx, account, wholeAccount, func() error { return each(read) })
-	if errors.Is(err, errPageFull) {
+// search returns a page of the items of a list that match, and where it ended. It is a large query: an account runs one at a time.
+func search[T any](ctx context.Context, s *Service, account string, p core.Page, list func(core.Page) ([]T, int, error), matches func(T) (bool, error)) (found []T, end Searched, err error) {
+	skip, read := p.Offset(), 0
+	stop := errors.New("the search has ended")
+	err = s.runQuery(ctx, account, wholeAccount, func() error {
+		return core.Each(ctx, core.ReadSize, list, func(item T) error {
+			if read == maxSearchedList {
+				end.Read = read
+				return stop
+			}
+			read++
+			ok, err := matches(item)
+			switch {
+			case err != nil:
+				return err
+			case !ok:
+			case skip > 0:
+				skip--
+			case len(found) == p.Size:
+				end.More = true
+				return stop
+			default:
+				found = append(found, item)
+			}
+			return nil
+		})
+	})
+	if err == stop {
 		err = nil
 	}
-	return found, more, err
+	return found, end, err
 }

@@ -22,14 +22,14 @@ func TestSearch(t *testing.T) {
 	pl, keys := storetest.Fill(t, store, a.ID, 1500) // "user 1", "user1@example.com", "cus_1", …
 	users := func(text string, p core.Page) (ids []int64, more bool) {
 		t.Helper()
-		list, more, err := s.SearchUsers(t.Context(), a.ID, text, core.UserFilter{}, p)
+		list, end, err := s.SearchUsers(t.Context(), a.ID, text, core.UserFilter{}, p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, u := range list {
 			ids = append(ids, u.ID)
 		}
-		return ids, more
+		return ids, end.More
 	}
 	for _, tc := range []struct {
 		text string
@@ -43,7 +43,8 @@ func TestSearch(t *testing.T) {
 		{"1499", core.Page{Number: 1, Size: 3}, "[1499] false"},
 		{"USER7@example.com", core.Page{Number: 1, Size: 3}, "[7] false"},
 		{"@example.com", core.Page{Number: 1, Size: 1}, "[1] true"},
-		{"cus_77", core.Page{Number: 1, Size: 3}, "[77 770 771] true"},
+		{"us_77", core.Page{Number: 1, Size: 3}, "[77 770 771] true"},
+		{"cus_77", core.Page{Number: 1, Size: 3}, "[77] false"}, // the whole id
 		{"CUS_1499", core.Page{Number: 1, Size: 3}, "[1499] false"},
 		{"nobody", core.Page{Number: 1, Size: 3}, "[] false"},
 		{" ", core.Page{Number: 500, Size: 3}, "[1498 1499 1500] false"},
@@ -61,13 +62,13 @@ func TestSearch(t *testing.T) {
 		"production": k.ID, "DUCT": k.ID, secret: k.ID, k.ID: k.ID, secret[len(secret)-4:]: k.ID,
 		keys[1234].ID: keys[1234].ID, "key_none": "", secrets.NewUserSecret(secrets.DefaultKeyPrefix): "",
 	} {
-		list, more, err := s.SearchKeys(t.Context(), a.ID, text, core.KeyFilter{}, core.Page{Number: 1, Size: 2})
+		list, end, err := s.SearchKeys(t.Context(), a.ID, text, core.KeyFilter{}, core.Page{Number: 1, Size: 2})
 		got := ""
 		if len(list) > 0 {
 			got = list[0].ID
 		}
-		if err != nil || more || got != want || len(list) > 1 {
-			t.Errorf("keys with %q: got %v, %t, %v, want %s", text, list, more, err, want)
+		if err != nil || end.More || got != want || len(list) > 1 {
+			t.Errorf("keys with %q: got %v, %+v, %v, want %s", text, list, end, err, want)
 		}
 		if list, _, _ := s.SearchKeys(t.Context(), b.ID, text, core.KeyFilter{}, core.Page{Number: 1, Size: 2}); len(list) > 0 {
 			t.Errorf("keys of another account with %q: got %v", text, list)

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
@@ -148,16 +149,50 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 	if err != nil {
 		return nil, err
 	}
-	var totals core.PlanTotals
+	var used int64
 	err = s.runQuery(ctx, account, users+keys, func() error {
-		anchored, err := s.anchoredCounters(ctx, account)
-		if err == nil {
-			totals, err = s.planTotals(ctx, pl, anchored[id], s.now(), 0)
-		}
+		used, err = s.planUsed(ctx, pl)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &PlanUsage{Plan: pl, Users: users, Used: totals.Used}, nil
+	return &PlanUsage{Plan: pl, Users: users, Used: used}, nil
+}
+
+// planUsed is [core.Store.PlanUsed] for the period of a plan, with the windows of users that do not begin with the calendar.
+func (s *Service) planUsed(ctx context.Context, pl *core.Plan) (int64, error) {
+	at := s.now()
+	anchored, err := s.anchoredCounters(ctx, pl)
+	if err != nil {
+		return 0, err
+	}
+	used, err := s.store.PlanUsed(ctx, pl.AccountID, pl.ID, pl.Period, at)
+	if err != nil {
+		return 0, err
+	}
+	for part := range slices.Chunk(anchored, core.ReadSize) {
+		counters, err := countersOf(s.counters(ctx), part, limitedCounter.id)
+		if err != nil {
+			return 0, err
+		}
+		for i := range counters {
+			used -= counters[i].Usage(core.MeterRequests, pl.Period, nil, at).Used // as the store has counted it
+			used = core.AddSaturating(max(0, used), counters[i].Usage(core.MeterRequests, pl.Period, part[i].anchors, at).Used)
+		}
+	}
+	return used, nil
+}
+
+// anchoredCounters returns the counters that a plan limits and whose windows do not begin with the calendar.
+func (s *Service) anchoredCounters(ctx context.Context, pl *core.Plan) (list []limitedCounter, err error) {
+	return list, s.eachUser(ctx, pl.AccountID, core.UserFilter{Anchored: true}, func(u *core.User) error {
+		if u.PlanID == pl.ID {
+			list = append(list, limitedCounter{core.CounterID{Account: pl.AccountID, UserID: u.ID}, 0, pl.ID, u.Anchors, nil})
+		}
+		return s.eachKey(ctx, pl.AccountID, core.KeyFilter{UserID: u.ID, PlanID: &pl.ID}, func(k *core.Key) error {
+			list = append(list, limitedCounter{core.CounterID{Account: pl.AccountID, KeyID: k.ID}, k.Seq, pl.ID, u.Anchors, k})
+			return nil
+		})
+	})
 }

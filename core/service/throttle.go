@@ -189,6 +189,11 @@ func (s *Service) runQuery(ctx context.Context, account string, n int, read func
 	if n <= core.ReadSize {
 		return read()
 	}
+	return s.runLargeQuery(ctx, account, queryRestFactor, read)
+}
+
+// runLargeQuery runs a large query. Afterwards the account rests restFactor times as long as the query took.
+func (s *Service) runLargeQuery(ctx context.Context, account string, restFactor time.Duration, read func() error) error {
 	unlock, err := s.largeQueries.Lock(ctx, account)
 	if errors.Is(err, keyedmutex.ErrTooMany) {
 		return ErrTooManyRequests
@@ -208,7 +213,7 @@ func (s *Service) runQuery(ctx context.Context, account string, n int, read func
 		if took := time.Since(begun); took < minQueryTime {
 			unlock()
 		} else {
-			time.AfterFunc(min(queryRestFactor*took, maxQueryRest), unlock)
+			time.AfterFunc(min(restFactor*took, maxQueryRest), unlock)
 		}
 	}()
 	return read()

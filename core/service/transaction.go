@@ -36,6 +36,9 @@ type Transaction struct {
 	newMeters     metersOf                  // the meters of the account, if one of them is new; else nil
 	claims        map[secrets.Digest]string // the digests that the transaction gives to keys, with the ids of the keys
 
+	due    []dueCounter // whose limits or windows the transaction changes
+	dueAll bool         // it changes the limits of a plan
+
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	disabled      []KeyDisabled
 }
@@ -123,8 +126,12 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 			b.invalidate()
 		}
 		if err == nil {
-			for _, d := range runs[len(runs)-1].disabled {
+			last := runs[len(runs)-1]
+			for _, d := range last.disabled {
 				s.onDisabled(d)
+			}
+			if s.due.add(account, last.due...); last.dueAll {
+				s.due.addAll(account)
 			}
 		}
 		if !errors.Is(err, errNewMeters) {
@@ -257,6 +264,7 @@ func remove[K, T any](id K, find func(K) (*T, error), put func(before, after *T)
 // putPlan stores a plan. before is nil for a new plan, after is nil for a deletion.
 func (b *Transaction) putPlan(before, after *core.Plan) error {
 	b.limitsChanged = b.limitsChanged || before == nil || after == nil || !slices.Equal(before.Limits, after.Limits)
+	b.dueAll = b.dueAll || before != nil && after != nil && (before.Limit != after.Limit || before.Period != after.Period || !slices.Equal(before.Limits, after.Limits))
 	if after == nil {
 		b.plans[before.ID] = nil
 		b.newPlans--
@@ -285,6 +293,12 @@ func (b *Transaction) putUser(before, after *core.User) error {
 	if before == nil {
 		return nil
 	}
+	if after != nil {
+		keys := !slices.Equal(before.Overrides.List(), after.Overrides.List()) || !slices.Equal(before.Anchors, after.Anchors)
+		if keys || before.PlanID != after.PlanID {
+			b.due = append(b.due, dueCounter{core.CounterID{Account: b.account, UserID: after.ID}, keys})
+		}
+	}
 	b.noteUser(before, after)
 	b.moreUsers[before.PlanID]--
 	b.newUsers--
@@ -306,6 +320,9 @@ func (b *Transaction) putKey(before, after *core.Key) error {
 	if after == nil {
 		b.keys[before.ID] = nil
 		return b.tx.DeleteKey(before.ID)
+	}
+	if before != nil && (before.PlanID != after.PlanID || before.UserID != after.UserID || !slices.Equal(before.Own().Limits, after.Own().Limits)) {
+		b.due = append(b.due, dueCounter{CounterID: core.CounterID{Account: b.account, KeyID: after.ID}})
 	}
 	b.forgetDigests = append(b.forgetDigests, after.Digest)
 	b.keys[after.ID] = after

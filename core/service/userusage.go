@@ -59,6 +59,18 @@ func (s *Service) UserUsage(ctx context.Context, account string, id int64) (u *U
 			return err
 		})
 	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]forecast, len(u.Counters))
+	for i := range u.Counters {
+		c := &u.Counters[i]
+		list[i] = forecast{c.CounterID, c.CounterID, c.Limits}
+	}
+	all, err := s.forecasts(ctx, list)
+	for i := range all {
+		u.Counters[i].ExhaustsAt = all[i]
+	}
 	return u, err
 }
 
@@ -90,6 +102,17 @@ func (s *Service) userUsage(ctx context.Context, v core.View, account string, id
 	return r.usage, err
 }
 
+// limitedCounter is a counter of a user, or of one of its keys, and the plan that limits it.
+type limitedCounter struct {
+	core.CounterID
+	seq     int64 // of the key; 0 for the counter of the user
+	plan    string
+	anchors core.Anchors // of the user
+	key     *core.Key    // nil for the counter of the user
+}
+
+func (c limitedCounter) id() core.CounterID { return c.CounterID }
+
 // userUsageReader adds counters of a user to its usage.
 type userUsageReader struct {
 	view  core.View
@@ -118,7 +141,7 @@ func (r *userUsageReader) read(of []limitedCounter, inSums func(*core.Counter) b
 		}
 		terms := termsOf(pl, r.usage.User, of.key, r.at)
 		limits := terms.Usages(&cs[i], &cs[i], of.anchors, r.at)
-		r.usage.add(LimitedCounter{pl, core.CounterUsage{CounterID: of.CounterID, Seq: of.seq, Usage: limits[0].Usage}, limits})
+		r.usage.add(LimitedCounter{Plan: pl, CounterUsage: core.CounterUsage{CounterID: of.CounterID, Seq: of.seq, Usage: limits[0].Usage}, Limits: limits})
 		if sums {
 			r.usage.Used = core.AddSaturating(r.usage.Used, cs[i].Usage(core.MeterRequests, pl.Period, of.anchors, r.at).Used)
 			if terms.Limit == core.Unlimited {

@@ -311,6 +311,12 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		return err
 	}
 	d.setResult(&pl.Plan, &v)
+	of := &u.noted
+	if k != nil {
+		of = &k.noted
+	}
+	s.rankDecision(c, &v, &of.fullness)
+	s.addresses.note(c, &of.address)
 	return nil
 }
 

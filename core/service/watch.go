@@ -64,7 +64,8 @@ func (w invalidator) RenewLease(d time.Duration) {
 // ChangesMissed implements [core.Watcher].
 func (w invalidator) ChangesMissed() { w.s.ForgetAll() }
 
-// ForgetAll empties the caches of resources. Call it after changes that were made with the [core.Store] itself.
+// ForgetAll empties the caches of resources. Call it after changes that were made with the [core.Store] itself. Such changes are in the rankings
+// after RankingKept at the latest.
 func (s *Service) ForgetAll() {
 	s.users.forgetAll()
 	s.externals.forgetAll()

@@ -219,8 +219,16 @@ func (e *export) putKeys(ctx context.Context, account string) error {
 	return exportKind(ctx, e, KindKey, account, list, core.LiveStore.KeysAfter, number, e.last.Key)
 }
 
-// usage exports the counters of the users, and then of the keys, each followed by its days.
+// usage exports the days of the deleted users, and then the counters of the users and of the keys, each followed by its days.
 func (e *export) usage(ctx context.Context) error {
+	deleted := core.CounterID{Account: e.of.ID}
+	days, err := e.s.CounterDays(ctx, deleted)
+	if err != nil {
+		return err
+	}
+	if err := e.days(ctx, deleted, days); err != nil {
+		return err
+	}
 	for ids := range slices.Chunk(e.owners, e.o.page) {
 		counters, days, err := e.countersWithDays(ctx, ids)
 		if err != nil {
@@ -232,11 +240,18 @@ func (e *export) usage(ctx context.Context) error {
 					return err
 				}
 			}
-			for _, d := range days[i] {
-				if err := e.record(ctx, KindDay, &Day{id, d}); err != nil {
-					return err
-				}
+			if err := e.days(ctx, id, days[i]); err != nil {
+				return err
 			}
+		}
+	}
+	return nil
+}
+
+func (e *export) days(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
+	for _, d := range days {
+		if err := e.record(ctx, KindDay, &Day{id, d}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -104,7 +104,7 @@ func TestForged(t *testing.T) {
 		"another number of today":       {`"shared":{"allowed":7`, `"shared":{"allowed":8`, "line 9: the day 2026-03-12 of user 1: its allowed traffic is 8, and must equal today of the counter, 7"},
 		"a day after the counter":       {`"date":"2026-03-12"`, `"date":"2026-03-13"`, "line 9: the day 2026-03-13 of user 1: it has allowed traffic, and the last day of the counter is 2026-03-12"},
 		"a day without a counter":       {`"allowed":0,"denied":2}}` + "\n" + `{"event"`, `"allowed":1,"denied":2}}` + "\n" + `{"event"`, "line 10: the day 2026-03-11 of key key_1: it has allowed traffic, and the last day of the counter is 1970-01-01"},
-		"a day of a key that is shared": {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":2,"shared":{"allowed":0,"denied":1}`, "line 10: the day 2026-03-11 of key key_1: the day of a key must have no shared traffic"},
+		"a day of a key that is shared": {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":2,"shared":{"allowed":0,"denied":1}`, "line 10: the day 2026-03-11 of key key_1: the day of a key, or of the deleted users, must have no shared traffic"},
 		"a day without traffic":         {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":0`, "line 10: the day 2026-03-11 of key key_1: a day without traffic"},
 		"an unknown reason":             {`"method":"GET"`, reason, `line 11: event: a denied request must have one of the reasons [quota rate disabled expired restricted concurrency], an allowed one none; got "because"`},
 		"a reason of an allowed one":    {`"method":"GET"`, `"method":"GET","reason":"quota"`, "line 11: event: a denied request must have one of the reasons"},

@@ -105,10 +105,12 @@ func (d *Day) check(c *Counter) error {
 	switch {
 	case !isNumber(d.Allowed, d.Denied, d.Shared.Allowed, d.Shared.Denied):
 		return fmt.Errorf("its numbers must be from 0 to %d", int64(maxNumber))
-	case d.CounterDay == core.CounterDay{Date: d.Date}:
+	case d.Empty():
 		return errors.New("a day without traffic must have no record")
-	case d.KeyID != "" && d.Shared != core.Traffic{}:
-		return errors.New("the day of a key must have no shared traffic")
+	case d.UserID == 0 && d.Shared != core.Traffic{}:
+		return errors.New("the day of a key, or of the deleted users, must have no shared traffic")
+	case d.CheckMeters(d.UserID != 0) != nil:
+		return d.CheckMeters(d.UserID != 0)
 	case d.Date > last && d.counted() != 0:
 		return fmt.Errorf("it has allowed traffic, and the last day of the counter is %v", last)
 	case d.Date == last && d.counted() != c.Today:

@@ -105,6 +105,9 @@ func everything(t tester, s core.Importer) (all whole) {
 		must(err)
 		a.Keys, _, err = s.Keys(ctx, acct.ID, core.KeyFilter{}, everything)
 		must(err)
+		deleted := core.CounterID{Account: acct.ID}
+		a.Days[nameOf(deleted)], err = s.CounterDays(ctx, deleted)
+		must(err)
 		var ids []core.CounterID
 		for _, u := range a.Users {
 			ids = append(ids, core.CounterID{Account: acct.ID, UserID: u.ID})

@@ -1,10 +1,12 @@
 package badgerstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -18,8 +20,13 @@ import (
 // that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
 // harmless.
 //
-//	cell     1 byte
-//	numbers  uvarints, in the order of package record; a key has only the first two
+//	only if a counter has numbers of meters:
+//	  archiveNames  1 byte
+//	  names         of the meters: their number, a uvarint, and texts
+//	for each counter:
+//	  cell          1 byte, plus cellMeters
+//	  numbers       uvarints, in the order of package record; a key has only the first two
+//	  with cellMeters: the number of numbers, a uvarint; of each the place of its name, its number and its value: uvarints, varint
 //
 // Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
 // days while the page has the record of the deleted counter. The transaction that clears this record also removes the
@@ -44,18 +51,98 @@ func dateIn(p path) core.Date {
 }
 
 // archivedDay has the numbers of one day for all counters of a page.
-type archivedDay [pageCells][record.DayNumbers]int64
+type archivedDay struct {
+	fixed  [pageCells][record.DayNumbers]int64
+	meters []cellMeter // sorted; none is 0
+}
+
+// cellMeter is a number of a meter of the counter in a cell. Its kind has the meter.
+type cellMeter struct {
+	cell byte
+	kind dayKind
+	used int64
+}
+
+func (m cellMeter) compare(other cellMeter) int {
+	return cmp.Or(cmp.Compare(m.cell, other.cell), strings.Compare(m.kind.meter(), other.kind.meter()), cmp.Compare(m.kind, other.kind))
+}
+
+// same reports whether two days have the same numbers.
+func (a *archivedDay) same(other *archivedDay) bool {
+	return a.fixed == other.fixed && slices.Equal(a.meters, other.meters)
+}
+
+// clone returns a copy.
+func (a *archivedDay) clone() archivedDay { return archivedDay{a.fixed, slices.Clone(a.meters)} }
+
+// number returns a number of a counter.
+func (a *archivedDay) number(cell byte, kind dayKind) int64 {
+	if !kind.ofMeter() {
+		return a.fixed[cell][kind]
+	}
+	if i, found := slices.BinarySearchFunc(a.meters, cellMeter{cell: cell, kind: kind}, cellMeter.compare); found {
+		return a.meters[i].used
+	}
+	return 0
+}
+
+// set sets a number of a counter.
+func (a *archivedDay) set(cell byte, kind dayKind, used int64) {
+	if !kind.ofMeter() {
+		a.fixed[cell][kind] = used
+		return
+	}
+	m := cellMeter{cell, kind, used}
+	i, found := slices.BinarySearchFunc(a.meters, m, cellMeter.compare)
+	switch {
+	case found && used == 0:
+		a.meters = slices.Delete(a.meters, i, i+1)
+	case found:
+		a.meters[i] = m
+	case used != 0:
+		a.meters = slices.Insert(a.meters, i, m)
+	}
+}
+
+// clear removes the numbers of a counter.
+func (a *archivedDay) clear(cell byte) {
+	a.fixed[cell] = [record.DayNumbers]int64{}
+	a.meters = slices.DeleteFunc(a.meters, func(m cellMeter) bool { return m.cell == cell })
+}
+
+// The bytes of a day that are not a cell.
+const (
+	archiveNames = 0xff // the names of meters follow
+	cellMeters   = 0x80 // added to a cell: numbers of meters follow its other numbers
+)
 
 // decode decodes a day. The counters of the page have the kind.
 func (a *archivedDay) decode(b []byte, kind uint32) error {
-	*a = archivedDay{}
+	*a = archivedDay{meters: a.meters[:0]}
+	var names []dayKind // the first kind of each meter
 	for r := newDecoder(b); !r.Ended(); {
-		cell := byte(r.Uint(1))
+		first := byte(r.Uint(1))
+		if first == archiveNames {
+			for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+				names = append(names, kindOfMeter(r.Text(), 0))
+			}
+			continue
+		}
+		cell := first &^ cellMeters
 		if cell >= pageCells {
 			return errRecord
 		}
 		for n := range dayNumbersOf(kind) {
-			a[cell][n] = int64(r.Uvarint())
+			a.fixed[cell][n] = int64(r.Uvarint())
+		}
+		if first&cellMeters != 0 {
+			for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+				name, number, used := r.Uvarint(), r.Uvarint(), r.Varint()
+				if name >= uint64(len(names)) || number >= record.DayMeterNumbers {
+					return errRecord
+				}
+				a.meters = append(a.meters, cellMeter{cell, names[name] | dayKind(number), used})
+			}
 		}
 		if r.Failed() {
 			return errRecord
@@ -66,15 +153,45 @@ func (a *archivedDay) decode(b []byte, kind uint32) error {
 
 // encode returns the record of a day, nil when all numbers are 0.
 func (a *archivedDay) encode(kind uint32) (b []byte) {
-	for cell := range a {
-		if a[cell] != [record.DayNumbers]int64{} {
-			b = append(b, byte(cell))
-			for _, n := range a[cell][:dayNumbersOf(kind)] {
-				b = binary.AppendUvarint(b, uint64(n))
-			}
+	places := map[string]uint64{}
+	var names []byte
+	for _, m := range a.meters {
+		if name := m.kind.meter(); !hasPlace(places, name) {
+			places[name] = uint64(len(places))
+			names = record.AppendText(names, name)
 		}
 	}
+	if len(names) > 0 {
+		b = append(binary.AppendUvarint([]byte{archiveNames}, uint64(len(places))), names...)
+	}
+	rest := a.meters
+	for cell := range a.fixed {
+		n := 0
+		for n < len(rest) && int(rest[n].cell) == cell {
+			n++
+		}
+		if n == 0 && a.fixed[cell] == [record.DayNumbers]int64{} {
+			continue
+		}
+		b = append(b, byte(cell)|cellMeters*flagByte(n > 0))
+		for _, used := range a.fixed[cell][:dayNumbersOf(kind)] {
+			b = binary.AppendUvarint(b, uint64(used))
+		}
+		if n > 0 {
+			b = binary.AppendUvarint(b, uint64(n))
+		}
+		for _, m := range rest[:n] {
+			b = binary.AppendUvarint(binary.AppendUvarint(b, places[m.kind.meter()]), uint64(m.kind.number()))
+			b = binary.AppendVarint(b, m.used)
+		}
+		rest = rest[n:]
+	}
 	return b
+}
+
+func hasPlace(places map[string]uint64, name string) bool {
+	_, has := places[name]
+	return has
 }
 
 // maxSingleReads is the number of days at which an iterator becomes faster than one read for each day.
@@ -148,7 +265,7 @@ const maxArchived = 256 << 10
 // then the caller commits the transaction, and calls write again in another one. The changes of days are written once, in the
 // last transaction, which also writes the page.
 func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) {
-	isChange := func(d cellDay) bool { return d.number&dayChange != 0 }
+	isChange := func(d cellDay) bool { return d.number.change() }
 	numbers := slices.DeleteFunc(slices.Clone(a.put), isChange)
 	if size, done, err = a.writeNumbers(txn, numbers, a.clearCells); !done || err != nil || len(numbers) == len(a.put) {
 		return size, done, err
@@ -160,7 +277,7 @@ func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) 
 			return 0, false, err
 		}
 		changes[i].number = d.number &^ dayChange
-		changes[i].used = max(0, day[d.cell][changes[i].number]+d.used)
+		changes[i].used = d.number.bound(day.number(d.cell, changes[i].number) + d.used)
 	}
 	_, _, err = a.writeNumbers(txn, changes, 0)
 	return size, true, err
@@ -173,10 +290,10 @@ func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCe
 	changes := map[core.Date]*change{}
 	if clearCells != 0 {
 		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
-			changes[date] = &change{*day, *day}
-			for cell := range day {
+			changes[date] = &change{day.clone(), day.clone()}
+			for cell := range byte(pageCells) {
 				if clearCells&(1<<cell) != 0 {
-					changes[date].after[cell] = [record.DayNumbers]int64{}
+					changes[date].after.clear(cell)
 				}
 			}
 		})
@@ -191,12 +308,12 @@ func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCe
 			if _, err := r.archived(a.page, d.date, &c.before); err != nil {
 				return 0, false, err
 			}
-			c.after, changes[d.date] = c.before, c
+			c.after, changes[d.date] = c.before.clone(), c
 		}
-		c.after[d.cell][d.number] = d.used
+		c.after.set(d.cell, d.number, d.used)
 	}
 	for date, c := range changes {
-		if c.after == c.before {
+		if c.after.same(&c.before) {
 			continue
 		}
 		if size > maxArchived {

@@ -42,6 +42,7 @@
 //	committing             a commit of Badger
 //	halfApplied            a transaction of several commits writes; a view reads
 //	shard.mu               the counters of one shard; of two shards, the one with the lower index first
+//	rankings.mu, ranking.mu
 //	the locks of eventlog, table and diskspace, which call this package only by hooks that take no lock above
 //
 // Under retention.running it takes none of these. retention.imaging comes before halfApplied.
@@ -56,6 +57,7 @@
 //	history.go      events and their records; the history of a counter, which is its events
 //	checkpoint.go   writing changed counters to their pages: layout.go, days.go, archive.go
 //	usage.go        sums over counters
+//	ranking.go      the fullest counters of each account, in memory
 //	resource.go     accounts, users, plans and keys, for storage/resource; redo.go and writes.go, their transactions
 //	import.go       histories and counters of another store
 //	layout.go       the keys of Badger
@@ -162,6 +164,7 @@ type Store struct {
 	accounts     accountNumbers
 	counters     *counterCache
 	holds        *openHoldCounts
+	rankings     rankings
 	cacheSize    atomic.Int64 // of counters, see SetCounterCache; 0 before the first call
 	events       *eventlog.Log
 	checkpointer *checkpointer

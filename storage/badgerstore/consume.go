@@ -222,6 +222,9 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 	if settled != nil {
 		e.opened = settled.position
 	}
+	if c.Adjustment != nil {
+		e.adjusted = adjustedBy(c, key, user)
+	}
 	if c.RequestID != "" {
 		e.idToFind, e.first = c.RequestID, &answer{c.Terms, *v}
 	}
@@ -241,6 +244,16 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 		s.rememberLocked(s.counters.shard(user.ref), of, position)
 	}
 	return position, t, nil
+}
+
+// adjustedBy returns by how much an adjustment changes the usage of the deciding counter in the month.
+func adjustedBy(c *core.Consumption, key, user *counter) int64 {
+	deciding := key
+	if c.Shared {
+		deciding = user
+	}
+	after := deciding.Counter.Clone()
+	return after.Adjust(c.Adjustment, c.Charge())
 }
 
 // appendDenied appends the event of a denied request, unless the history has its limit of denials or the event log has
@@ -264,8 +277,10 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, v *core.Co
 	if key == user {
 		counters = counters[:1]
 	}
+	omitted := event{Entry: core.Entry{At: c.Entry.At, Cost: c.Cost, Costs: c.Costs, Denied: true}, shared: c.Shared}
 	for _, of := range counters {
 		of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
+		of.countMeters(of.kind, &omitted, nil)
 		of.savedBy = byNothing
 		of.changedLocked()
 	}

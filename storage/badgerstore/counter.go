@@ -182,13 +182,14 @@ func (t *counterState) replay(e *event, kind uint32, position int64) error {
 // count adds an event at a position of the event log to the usage, to the days and to the history. A serving store and a replay
 // both count with it.
 func (t *counterState) count(e *event, kind uint32, position int64) {
+	var cut []core.MeterCost
 	if e.counts(kind) && !e.Denied {
 		before, charge := t.Day(), core.Charge{At: e.At, Cost: e.Cost, Costs: e.Costs, Since: e.since}
 		switch {
 		case e.Adjustment != nil:
 			t.Adjust(e.Adjustment, &charge)
 		case e.Settlement != nil:
-			t.Settle(e.Settlement, &charge)
+			cut = t.Settle(e.Settlement, &charge)
 		default:
 			t.Add(&charge)
 		}
@@ -202,6 +203,9 @@ func (t *counterState) count(e *event, kind uint32, position int64) {
 		t.settleDay(kind, e)
 	default:
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)
+	}
+	if !e.uncounted {
+		t.countMeters(kind, e, cut)
 	}
 	t.append(*e.linkOf(kind), e.At, position)
 }

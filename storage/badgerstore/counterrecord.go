@@ -25,12 +25,15 @@ const (
 //	late              uvarint of nanoseconds
 //	at                varint of seconds after last used
 //	usage             uvarints: requests of each period, in the order of their numbers, and of today
-//	days              their number, a uvarint; of each by how many days it is before at, the number and the usage: varint, uvarints
+//	days              twice their number, a uvarint, plus 1 if there are days of meters; of each by how many days it is before at, the number and the
+//	                  usage: varint, uvarints
 //	with stateMore:
 //	  omitted denials uvarint
 //	  denials         the day of the last denials, and the number recorded on that day, plus refusedFollows: uvarints
 //	  last refused    with refusedFollows: the second, uvarint
 //	  meters          their number, uvarint; of each meter its name, a text, and the usage of each period
+//	days of meters    only if there are some: their number, uvarint; of each the place of the meter in the list of meters from 1, or 0
+//	                  and its name, a text; by how many days it is before at, the number and the usage: varint, uvarint, varint
 //	chain             uvarints, newest first: each the distance from the position after it, the first from applied
 func (t *counterState) encode(b []byte) []byte {
 	flags := t.flags()
@@ -41,13 +44,24 @@ func (t *counterState) encode(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(t.late))
 	b = binary.AppendVarint(b, t.At-secondOf(t.LastUsedAt))
 	b = binary.AppendUvarint(appendPeriodUsage(b, &t.Requests), uint64(t.Today))
-	b = binary.AppendUvarint(b, uint64(len(t.days)))
+	ofMeters := 0
 	for _, d := range t.days {
-		b = binary.AppendVarint(b, int64(t.date()-d.date))
-		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(d.number)), uint64(d.used))
+		if d.number.ofMeter() {
+			ofMeters++
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(t.days)-ofMeters)<<1|uint64(flagByte(ofMeters > 0)))
+	for _, d := range t.days {
+		if !d.number.ofMeter() {
+			b = binary.AppendVarint(b, int64(t.date()-d.date))
+			b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(d.number)), uint64(d.used))
+		}
 	}
 	if flags&stateMore != 0 {
 		b = t.appendMore(b)
+	}
+	if ofMeters > 0 {
+		b = t.appendMeterDays(binary.AppendUvarint(b, uint64(ofMeters)))
 	}
 	before := t.applied
 	for _, position := range slices.Backward(t.chain) {
@@ -89,6 +103,54 @@ func (t *counterState) appendMore(b []byte) []byte {
 	return b
 }
 
+// appendMeterDays appends the days of meters.
+func (t *counterState) appendMeterDays(b []byte) []byte {
+	for _, d := range t.days {
+		if !d.number.ofMeter() {
+			continue
+		}
+		name, place := d.number.meter(), 1
+		m := t.Meters
+		for ; m != nil && m.Meter != name; m = m.Next {
+			place++
+		}
+		if m != nil {
+			b = binary.AppendUvarint(b, uint64(place))
+		} else {
+			b = record.AppendText(binary.AppendUvarint(b, 0), name)
+		}
+		b = binary.AppendVarint(b, int64(t.date()-d.date))
+		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(d.number&0xff)), d.used)
+	}
+	return b
+}
+
+// meterDays reads the days of meters.
+func (r *decoder) meterDays(t *counterState) {
+	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+		name := ""
+		if place := r.Uvarint(); place == 0 {
+			name = r.Text()
+		} else {
+			m := t.Meters
+			for ; m != nil && place > 1; place-- {
+				m = m.Next
+			}
+			if m == nil {
+				r.Fail()
+				return
+			}
+			name = m.Meter
+		}
+		date, number, used := t.date()-core.Date(r.Varint()), r.Uvarint(), r.Varint()
+		if number&^dayChange >= record.DayMeterNumbers || name == "" {
+			r.Fail()
+			return
+		}
+		t.days = append(t.days, dayNumber{date, kindOfMeter(name, int(number)), used})
+	}
+}
+
 // date returns the day that contains At.
 func (t *counterState) date() core.Date { return core.DateOf(time.Unix(t.At, 0)) }
 
@@ -120,8 +182,9 @@ func decodeState(b []byte) (t counterState, err error) {
 	t.late = time.Duration(r.Uvarint())
 	t.At = secondOf(t.LastUsedAt) + r.Varint()
 	t.Requests, t.Today = r.periodUsage(), int64(r.Uvarint())
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		d := dayNumber{t.date() - core.Date(r.Varint()), uint8(r.Uvarint()), int64(r.Uvarint())}
+	plain := r.Uvarint()
+	for n := plain >> 1; n > 0 && !r.Failed(); n-- {
+		d := dayNumber{t.date() - core.Date(r.Varint()), dayKind(r.Uvarint()), int64(r.Uvarint())}
 		if d.number&^dayChange >= record.DayNumbers {
 			r.Fail()
 		}
@@ -129,6 +192,9 @@ func decodeState(b []byte) (t counterState, err error) {
 	}
 	if flags&stateMore != 0 {
 		r.more(&t)
+	}
+	if plain&1 != 0 {
+		r.meterDays(&t)
 	}
 	for position := t.applied; !r.Failed() && !r.Ended(); {
 		position -= int64(r.Uvarint())

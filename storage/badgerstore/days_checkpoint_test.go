@@ -1,9 +1,11 @@
 package badgerstore
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // TestSetDaysDuringCheckpoint: SetDays replaces the days of a counter while a checkpoint archives them, by other days or by the same. A failure
@@ -41,5 +43,28 @@ func setDays(t *testing.T, s *Store, list []core.CounterDay) {
 	t.Helper()
 	if err := s.SetDays(t.Context(), ofKey("key"), list); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKeepDays: the replay of a record with the state of a counter keeps the days of a lost checkpoint. A failure means that a settlement
+// into a past day is lost, or counts twice, after a crash.
+func TestKeepDays(t *testing.T) {
+	number := func(used int64) []dayNumber { return []dayNumber{{today, record.DayAllowed, used}} }
+	change := func(by int64) []dayNumber { return []dayNumber{{today, record.DayAllowed | dayChange, by}} }
+	for _, test := range []struct {
+		name                   string
+		before, inRecord, want []dayNumber
+	}{
+		{"a change before the checkpoint", change(3), nil, change(3)},
+		{"a change before and after the checkpoint", change(3), change(1), change(3)},
+		{"a number before the checkpoint, and a change after it", number(5), change(1), number(5)},
+		{"a change before the checkpoint, and a number after it", change(3), number(7), number(7)},
+		{"two numbers", number(5), number(7), number(7)},
+	} {
+		state := counterState{days: test.inRecord}
+		state.keepDays(&counterState{days: test.before})
+		if !slices.Equal(state.days, test.want) {
+			t.Errorf("%s: got %v, want %v", test.name, state.days, test.want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // today is the day of noon.
@@ -347,13 +348,20 @@ func TestArchivedDay(t *testing.T) {
 	for _, kind := range []uint32{kindKey, kindUser} {
 		var want, got archivedDay
 		for n := range dayNumbersOf(kind) {
-			want[0][n], want[63][n], want[17][0] = int64(n), 1<<62+int64(n), 1
+			want.fixed[0][n], want.fixed[63][n], want.fixed[17][0] = int64(n), 1<<62+int64(n), 1
 		}
-		record := want.encode(kind)
-		if err := got.decode(record, kind); err != nil || got != want {
+		for n, used := range []int64{5, -5, 1 << 52} {
+			want.set(17, kindOfMeter("tokens", record.DayAllowed+n), used)
+			want.set(63, kindOfMeter("spend", record.DayAllowed+n), -used)
+			want.set(21, kindOfMeter(core.MeterCount, record.DayDenied), used)
+		}
+		want.set(21, kindOfMeter("spend", record.DayDenied), 1)
+		want.set(21, kindOfMeter("spend", record.DayDenied), 0)
+		encoded := want.encode(kind)
+		if err := got.decode(encoded, kind); err != nil || !got.same(&want) {
 			t.Errorf("decode: got %+v, %v, want %+v", got, err, want)
 		}
-		if err := got.decode(record[:len(record)-1], kind); err == nil {
+		if err := got.decode(encoded[:len(encoded)-1], kind); err == nil {
 			t.Error("a record that is cut off: got no error")
 		}
 		if err := got.decode([]byte{pageCells, 0, 0, 0, 0}, kind); err == nil {

@@ -65,6 +65,7 @@ type event struct {
 
 	hold     *core.NewHold // of a request that opens a hold; with its HoldID
 	opened   int64         // of a settlement: the position of the event that opened the hold
+	adjusted int64         // of an adjustment: by how much it has changed the usage in the month
 	since    *core.Since   // of a user with anchors; nil for the calendar
 	idToFind string        // the request id by which a repeat finds the event: [core.Consumption.RequestID]; "" for none
 	first    *answer       // the answer to the request, if it has an idToFind
@@ -140,7 +141,7 @@ func (e *event) holdID() string {
 //	with flagCosts:                   see appendCosts
 //	with flagDenied:                  the index of the reason in [core.Reasons], plus reasonLimit if a limit follows: 1 byte
 //	  limit                           see appendLimit
-//	with flagAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
+//	with flagAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text; adjusted, varint
 //	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
 //	with flagRequestID:
 //	  request id                      text
@@ -169,7 +170,7 @@ func (e *event) encode(b []byte) encodedEvent {
 	if a := e.Adjustment; a != nil {
 		b = append(record.AppendText(b, a.Meter), flagByte(a.Set))
 		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(a.Period)), a.Value)
-		b = record.AppendText(b, a.Reason)
+		b = binary.AppendVarint(record.AppendText(b, a.Reason), e.adjusted)
 	}
 	if e.since != nil {
 		for p := core.Day; p <= core.Year; p++ {

@@ -42,7 +42,7 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		e.Reason, e.Limit = r.reason()
 	}
 	if flags&flagAdjustment != 0 {
-		e.Adjustment = r.adjustment()
+		e.Adjustment, e.adjusted = r.adjustment(), r.Varint()
 	}
 	if flags&flagSince != 0 {
 		since := core.Anchors(nil).Since(e.At)

@@ -10,7 +10,7 @@ import (
 )
 
 // schema is the version of the layout below. Open refuses a store with another schema.
-const schema = 1
+const schema = 3
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
 // number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.
@@ -34,6 +34,7 @@ const schema = 1
 //	c pages        account's number, kind, node the numbers of all pages, see internal/rankset
 //	D day          account's number, kind,      a day of a page of counters, see archive.go
 //	               number of the page, date
+//	G deleted      account, number              days of deleted users, JSON, see record.AddDeleted
 //	R request id   account's number, kind,      the position of the request's event in the event log
 //	               number of the key or user,
 //	               id
@@ -63,6 +64,7 @@ const (
 	kindCounter    = 'C'
 	kindPages      = 'c'
 	kindDay        = 'D'
+	kindDeleted    = 'G'
 	kindRequestID  = 'R'
 	kindHold       = 'H'
 	kindCheckpoint = 'F'

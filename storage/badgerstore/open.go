@@ -183,10 +183,13 @@ func (s *Store) version() (version int64, err error) {
 	return version, err
 }
 
-// refuseSchema returns an error for a later schema.
+// refuseSchema returns an error for another schema. A new store has none, 0.
 func refuseSchema(version int64) error {
-	if version > schema {
+	switch {
+	case version > schema:
 		return fmt.Errorf("a later version of Limitkeeper wrote it, with schema %d; this version reads schema %d: run the later version", version, schema)
+	case version > 0 && version < schema:
+		return fmt.Errorf("a build before the first release wrote it, with schema %d; this version reads schema %d: begin with an empty directory", version, schema)
 	}
 	return nil
 }

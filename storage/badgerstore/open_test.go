@@ -91,6 +91,20 @@ func TestLaterSchema(t *testing.T) {
 	}
 }
 
+// Open refuses a store with an earlier schema: it lacks sets of this one.
+func TestEarlierSchema(t *testing.T) {
+	dir := t.TempDir()
+	if err := mustOpen(t, dir, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	setRecord(t, dir, at(kindSchema), encodeNumber(schema-1))
+	_, err := Open(dir, Options{})
+	wantOneLine(t, err, dir)
+	if !strings.Contains(err.Error(), "before the first release") {
+		t.Errorf("Open: got error %v, want it to say that a build before the first release wrote the store", err)
+	}
+}
+
 // TestOtherFiles: a store may be in a directory with other files, such as the Badger database of another program, and changes none. Open
 // refuses a directory whose database directory belongs to another program. A failure means that they are deleted.
 func TestOtherFiles(t *testing.T) {

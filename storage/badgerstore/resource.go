@@ -49,6 +49,9 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 	if err != nil || w == nil {
 		return err
 	}
+	if err := s.keepDeleted(w, in.Of()); err != nil {
+		return fault(err)
+	}
 	return fault(s.commit(w))
 }
 

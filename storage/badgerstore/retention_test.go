@@ -252,9 +252,9 @@ func TestReadDuringRemoval(t *testing.T) {
 					continue
 				}
 				_, _, err = s.History(t.Context(), ofKey(key), time.Time{}, core.Page{Number: 1, Size: 10})
-				_, totalsErr := s.PlanTotals(t.Context(), acct, "plan", core.Month, noon, 1)
+				_, totalsErr := s.PlanUsed(t.Context(), acct, "plan", core.Month, noon)
 				if err := errors.Join(err, totalsErr); err != nil {
-					t.Errorf("History and PlanTotals: %v", err)
+					t.Errorf("History and PlanUsed: %v", err)
 					return
 				}
 			}

@@ -1,9 +1,12 @@
 package badgerstore
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/bits"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -34,28 +37,115 @@ func cellsOf(account uint32, kind byte, numbers []int64, shared bool) (list []ce
 func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list := core.NewDays(first, last)
 	err := s.eachDay(ctx, of, first, last, func(d dayNumber) {
-		switch t := &list[d.date-first]; d.number {
-		case record.DayAllowed:
-			t.Allowed = core.AddSaturating(t.Allowed, d.used)
-		case record.DayDenied:
-			t.Denied = core.AddSaturating(t.Denied, d.used)
-		}
+		d.addTo(&list[d.date-first])
 	})
+	if err == nil && of == (core.DaysFilter{Account: of.Account}) {
+		var deleted []core.CounterDay
+		deleted, err = s.deletedDays(of.Account, first, last)
+		for i := range deleted {
+			list[deleted[i].Date-first].Add(new(deleted[i].Totals(false)))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return list, nil
 }
 
+// addTo adds a number of all traffic to the traffic of its day.
+func (d dayNumber) addTo(t *core.DayTotals) {
+	if d.number.ofMeter() {
+		if _, shared := record.IsShared(d.number.number()); !shared {
+			var m core.MeterDay
+			*record.MeterNumber(&m, d.number.number()) = d.used
+			t.AddMeter(d.number.meter(), m.MeterTraffic)
+		}
+		return
+	}
+	switch d.number {
+	case record.DayAllowed:
+		t.Allowed = core.AddSaturating(t.Allowed, d.used)
+	case record.DayDenied:
+		t.Denied = core.AddSaturating(t.Denied, d.used)
+	}
+}
+
+// addInto sets a number in a list of days that is sorted. Most numbers are of its last day, or of a later one.
+func (d dayNumber) addInto(list *[]core.CounterDay) {
+	i, found := len(*list)-1, true
+	if i < 0 || (*list)[i].Date != d.date {
+		i, found = slices.BinarySearchFunc(*list, d.date, func(c core.CounterDay, date core.Date) int { return cmp.Compare(c.Date, date) })
+	}
+	if !found {
+		*list = slices.Insert(*list, i, core.CounterDay{Date: d.date})
+	}
+	day := &(*list)[i]
+	if !d.number.ofMeter() {
+		*record.DayNumber(day, int(d.number)) = d.used
+		return
+	}
+	name := d.number.meter()
+	j := len(day.Meters) - 1
+	if j < 0 || day.Meters[j].Meter != name {
+		if j, found = slices.BinarySearchFunc(day.Meters, name, func(m core.MeterDay, name string) int { return strings.Compare(m.Meter, name) }); !found {
+			day.Meters = slices.Insert(day.Meters, j, core.MeterDay{Meter: name})
+		}
+	}
+	*record.MeterNumber(&day.Meters[j], d.number.number()) = d.used
+}
+
 // CounterDays implements [core.Importer].
 func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.CounterDay, error) {
-	days := record.Days{}
-	of := core.DaysFilter{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}
-	err := s.eachDay(ctx, of, math.MinInt32, math.MaxInt32, func(d dayNumber) { *days.Number(d.date, int(d.number)) = d.used })
+	lists, err := s.DaysOf(ctx, []core.CounterID{id}, math.MinInt32, math.MaxInt32)
 	if err != nil {
 		return nil, err
 	}
-	return days.List(), nil
+	return lists[0], nil
+}
+
+// DaysOf implements [core.Store].
+func (s *Store) DaysOf(_ context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
+	if len(ids) == 1 && ids[0] == (core.CounterID{Account: ids[0].Account}) {
+		list, err := s.deletedDays(ids[0].Account, first, last)
+		return [][]core.CounterDay{list}, err
+	}
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	lists, err := s.daysOfEntered(ids, first, last)
+	return lists, fault(err)
+}
+
+// daysOfEntered is DaysOf while the store cannot be closed. It reads one page of counters at a time.
+func (s *Store) daysOfEntered(ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
+	refs, err := s.refsOf(ids)
+	if err != nil {
+		return nil, err
+	}
+	byPage, places := map[ref]*cells{}, map[ref]int{}
+	for i, of := range refs {
+		if of.number == 0 {
+			continue
+		}
+		if byPage[of.page()] == nil {
+			byPage[of.page()] = &cells{page: of.page()}
+		}
+		byPage[of.page()].mask |= 1 << of.cell()
+		places[of] = i
+	}
+	lists := make([][]core.CounterDay, len(ids))
+	for _, p := range byPage {
+		err := s.eachDayInCells(p, first, last, func(cell byte, d dayNumber) {
+			if d.used != 0 {
+				d.addInto(&lists[places[p.page.counter(cell)]])
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return lists, nil
 }
 
 // eachDay calls fn with each number of each counter that matches a filter, for the days from first to last.
@@ -63,53 +153,17 @@ func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last cor
 	return s.eachCells(ctx, of, func(p *cells) error { return s.eachDayOnPage(p, first, last, fn) })
 }
 
-// PlanTotals implements [core.Store].
-func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
+// PlanUsed implements [core.Store].
+func (s *Store) PlanUsed(ctx context.Context, account, plan string, p core.Period, at time.Time) (used int64, err error) {
 	err = s.eachCells(ctx, core.DaysFilter{Account: account, PlanID: plan}, func(on *cells) error {
-		add := func(cell byte, t *counterState) {
-			id, seq := core.CounterID{Account: account}, int64(0)
-			if number := on.page.counter(cell).number; on.page.kind == kindKey {
-				seq = number
-			} else {
-				id.UserID = number
-			}
-			d.Add(n, id, seq, t.Usage(core.MeterRequests, p, nil, at))
-		}
-		return s.eachCounter(on, add, nil)
+		return s.eachCounter(on, func(_ byte, t *counterState) {
+			used = core.AddSaturating(used, t.Usage(core.MeterRequests, p, nil, at).Used)
+		}, nil)
 	})
-	if err == nil {
-		err = s.nameKeys(account, &d)
-	}
 	if err != nil {
-		return core.PlanTotals{}, err
+		return 0, err
 	}
-	return d, nil
-}
-
-// nameKeys fills in the ids of keys. It leaves out keys that were deleted since the sums were read.
-func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
-	return s.read(func(r view) error {
-		kept := d.Top[:0]
-		for _, u := range d.Top {
-			if u.Seq != 0 {
-				value, err := r.get(keyPath(account, u.Seq))
-				if err != nil {
-					return err
-				}
-				if value == nil {
-					continue
-				}
-				k, err := record.Decode[core.Key](value)
-				if err != nil {
-					return err
-				}
-				u.KeyID = k.ID
-			}
-			kept = append(kept, u)
-		}
-		d.Top = kept
-		return nil
-	})
+	return used, nil
 }
 
 // eachCells calls fn with the counters that match a filter, one page at a time.
@@ -172,17 +226,20 @@ func (r view) members(base path) ([]int64, error) {
 }
 
 // eachDayOnPage calls fn with the numbers of the counters on a page. With p.shared it leaves out all but the shared numbers, and gives
-// them the indexes of the numbers of all requests. It reads the archive after the counters in memory, so it does
-// not miss days that a checkpoint writes in between.
+// them the indexes of the numbers of all requests.
 func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber)) error {
-	emit := fn
-	if p.shared {
-		emit = func(d dayNumber) {
-			if d.number >= record.DaySharedAllowed {
-				fn(dayNumber{d.date, d.number - record.DaySharedAllowed, d.used})
-			}
+	return s.eachDayInCells(p, first, last, func(_ byte, d dayNumber) {
+		if !p.shared {
+			fn(d)
+		} else if whole, shared := record.IsShared(d.number.number()); shared {
+			fn(dayNumber{d.date, d.number&^0xff | dayKind(whole), d.used})
 		}
-	}
+	})
+}
+
+// eachDayInCells calls emit with the numbers of the counters on a page, and the cell of the counter. It reads the archive after the counters
+// in memory, so it does not miss days that a checkpoint writes in between.
+func (s *Store) eachDayInCells(p *cells, first, last core.Date, emit func(byte, dayNumber)) error {
 	var newer []cellDay // than the archive
 	var archived uint64 // the cells whose days in the archive count
 	add := func(cell byte, t *counterState) {
@@ -192,34 +249,45 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 		t.eachDay(p.page.kind, func(d dayNumber) { newer = append(newer, cellDay{cell, d}) })
 	}
 	return s.eachCounter(p, add, func(r view) error {
-		for _, d := range newer {
-			if first <= d.date && d.date <= last && d.number&dayChange == 0 {
-				emit(d.dayNumber)
+		for i, d := range newer {
+			if d.number.change() && archived&(1<<d.cell) == 0 { // of a day that nothing else has
+				d.number &^= dayChange
+				d.used = d.number.bound(d.used)
+				newer[i] = d
+			}
+			if first <= d.date && d.date <= last && !d.number.change() {
+				emit(d.cell, d.dayNumber)
 			}
 		}
 		inArchive := map[core.Date]bool{}
 		err := r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
 			inArchive[date] = true
 			for _, d := range newer { // replaces or changes the number in the archive
-				switch {
+				switch kind := d.number &^ dayChange; {
 				case d.date != date:
-				case d.number&dayChange != 0:
-					a[d.cell][d.number&^dayChange] = max(0, a[d.cell][d.number&^dayChange]+d.used)
+				case d.number.change():
+					a.set(d.cell, kind, kind.bound(a.number(d.cell, kind)+d.used))
 				default:
-					a[d.cell][d.number] = 0
+					a.set(d.cell, kind, 0)
 				}
 			}
 			for mask := archived; mask != 0; mask &= mask - 1 {
-				for n, used := range a[bits.TrailingZeros64(mask)][:dayNumbersOf(p.page.kind)] {
+				cell := byte(bits.TrailingZeros64(mask))
+				for n, used := range a.fixed[cell][:dayNumbersOf(p.page.kind)] {
 					if used > 0 {
-						emit(dayNumber{date, uint8(n), used})
+						emit(cell, dayNumber{date, dayKind(n), used})
 					}
+				}
+			}
+			for _, m := range a.meters {
+				if archived&(1<<m.cell) != 0 {
+					emit(m.cell, dayNumber{date, m.kind, m.used})
 				}
 			}
 		})
 		for _, d := range newer {
-			if d.number&dayChange != 0 && d.used > 0 && first <= d.date && d.date <= last && !inArchive[d.date] {
-				emit(dayNumber{d.date, d.number &^ dayChange, d.used})
+			if kind := d.number &^ dayChange; d.number.change() && kind.bound(d.used) != 0 && first <= d.date && d.date <= last && !inArchive[d.date] {
+				emit(d.cell, dayNumber{d.date, kind, d.used})
 			}
 		}
 		return err

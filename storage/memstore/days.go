@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -24,24 +25,56 @@ func (d *days) add(number int, cost int64, at time.Time) {
 // decided is copied from its day window.
 func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 	keyID, userID := core.CounterID{Account: c.Account, KeyID: c.KeyID}, core.CounterID{Account: c.Account, UserID: c.UserID}
-	user := &s.usage(userID).days
+	key, user := &s.usage(keyID).days, &s.usage(userID).days
+	changes := (&record.Counted{Cost: c.Cost, Costs: c.Costs, Denied: !isAllowed}).Changes()
 	if !isAllowed {
 		if c.KeyID != "" {
-			s.usage(keyID).days.add(record.DayDenied, c.Cost, c.Entry.At)
+			key.add(record.DayDenied, c.Cost, c.Entry.At)
+			key.change(key.latest[record.DayDenied], false, changes)
 		}
 		user.add(record.DayDenied, c.Cost, c.Entry.At)
+		user.change(user.latest[record.DayDenied], false, changes)
 		if c.Shared {
 			user.add(record.DaySharedDenied, c.Cost, c.Entry.At)
+			user.change(user.latest[record.DaySharedDenied], true, changes)
 		}
 		return
 	}
 	user.add(record.DayAllowed, c.Cost, c.Entry.At)
+	user.change(user.latest[record.DayAllowed], false, changes)
 	if c.KeyID != "" {
 		s.copyDayWindow(keyID)
+		key.change(s.dateOf(keyID), false, changes)
 	}
 	if c.Shared {
 		s.copyDayWindow(userID)
+		user.change(s.dateOf(userID), true, changes)
 	}
+}
+
+// change changes numbers of meters on a day.
+func (d *days) change(date core.Date, shared bool, changes []record.DayChange) {
+	for _, ch := range changes {
+		number := ch.Number
+		if shared {
+			number = record.SharedNumber(number)
+		}
+		*d.MeterNumber(date, ch.Meter, number) += ch.By
+	}
+}
+
+// adjustDay adds an adjustment to the days of the deciding counter and of the user.
+func (s *Store) adjustDay(c *core.Consumption, adjusted int64) {
+	changes := (&record.Counted{Adjustment: c.Adjustment, Adjusted: adjusted}).Changes()
+	user := &s.usage(core.CounterID{Account: c.Account, UserID: c.UserID}).days
+	user.change(max(core.DateOf(c.Entry.At), user.latest[record.DayAllowed]), false, changes)
+	deciding := c.DecidingCounter()
+	s.usage(deciding).days.change(s.dateOf(deciding), c.Shared, changes)
+}
+
+// dateOf returns the day that contains the At of a counter.
+func (s *Store) dateOf(id core.CounterID) core.Date {
+	return core.DateOf(time.Unix(s.usage(id).counter.At, 0))
 }
 
 // copyDayWindow copies the day window of a counter into its days.
@@ -62,30 +95,28 @@ func (s *Store) copyDayWindow(id core.CounterID) {
 func (s *Store) Days(_ context.Context, of core.DaysFilter, first, last core.Date) (list []core.DayTotals, err error) {
 	err = s.locked(func() error {
 		list = core.NewDays(first, last)
-		sum := func(id core.CounterID, traffic func(*core.CounterDay) core.Traffic) {
+		sum := func(id core.CounterID, shared bool) {
 			for date, day := range s.usage(id).days.Days {
 				if first <= date && date <= last {
-					t := &list[date-first].Traffic
-					*t = t.Plus(traffic(day))
+					list[date-first].Add(new(day.Totals(shared)))
 				}
 			}
 		}
-		whole := func(d *core.CounterDay) core.Traffic { return d.Traffic }
-		shared := func(d *core.CounterDay) core.Traffic { return d.Shared }
 		r := s.of(of.Account)
 		switch {
 		case of.KeyID != "" || of.UserID != 0:
-			sum(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, whole)
+			sum(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, false)
 		case of.PlanID != "":
 			for _, k := range r.matchingKeys(core.KeyFilter{PlanID: &of.PlanID}) {
-				sum(core.CounterID{Account: of.Account, KeyID: k.ID}, whole)
+				sum(core.CounterID{Account: of.Account, KeyID: k.ID}, false)
 			}
 			for _, u := range r.matchingUsers(core.UserFilter{PlanID: of.PlanID}) {
-				sum(core.CounterID{Account: of.Account, UserID: u.ID}, shared)
+				sum(core.CounterID{Account: of.Account, UserID: u.ID}, true)
 			}
 		default:
+			sum(core.CounterID{Account: of.Account}, false)
 			for id := range r.users.rows {
-				sum(core.CounterID{Account: of.Account, UserID: id}, whole)
+				sum(core.CounterID{Account: of.Account, UserID: id}, false)
 			}
 		}
 		return nil
@@ -102,6 +133,23 @@ func (s *Store) CounterDays(_ context.Context, id core.CounterID) (list []core.C
 	return list, err
 }
 
+// DaysOf implements [core.Store].
+func (s *Store) DaysOf(ctx context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
+	lists := make([][]core.CounterDay, len(ids))
+	for i, id := range ids {
+		list, err := s.CounterDays(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range list {
+			if first <= d.Date && d.Date <= last {
+				lists[i] = append(lists[i], d)
+			}
+		}
+	}
+	return lists, nil
+}
+
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(_ context.Context, id core.CounterID, list []core.CounterDay) error {
 	return s.locked(func() error {
@@ -109,10 +157,11 @@ func (s *Store) SetDays(_ context.Context, id core.CounterID, list []core.Counte
 			return err
 		}
 		d := newDays()
+		if id.UserID == 0 {
+			list = record.WithoutShared(list)
+		}
 		for _, day := range list {
-			if id.KeyID != "" {
-				day.Shared = core.Traffic{}
-			}
+			day.Meters = slices.Clone(day.Meters)
 			d.Days[day.Date] = &day
 			for n := range d.latest {
 				if *record.DayNumber(&day, n) > 0 {

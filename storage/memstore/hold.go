@@ -133,21 +133,28 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 	if of != deciding {
 		counters = append(counters, of)
 	}
-	for _, u := range counters {
-		u.counter.Settle(c.Settlement, c.Charge())
-	}
 	by, date := c.Cost-c.Settlement.Cost, core.DateOf(c.Settlement.HeldAt)
+	changes := (&record.Counted{Cost: c.Cost, Costs: c.Costs, Settlement: c.Settlement}).Changes()
 	user := s.usage(core.CounterID{Account: c.Account, UserID: c.UserID})
+	user.days.latest[record.DayAllowed] = max(user.days.latest[record.DayAllowed], date) // an import may have removed the day of the hold
 	user.changeDay(date, record.DayAllowed, by)
+	user.days.change(date, false, changes)
 	for i, u := range counters { // the number of the present day of a counter is core.Counter.Today
-		number := record.DayAllowed
-		if i == 0 && c.Shared {
+		cut := u.counter.Settle(c.Settlement, c.Charge())
+		number, shared := record.DayAllowed, i == 0 && c.Shared
+		if shared {
 			number = record.DaySharedAllowed
 		}
 		if date == core.DateOf(time.Unix(u.counter.At, 0)) {
 			by = u.counter.Today - *u.days.Number(date, number)
 		}
 		u.changeDay(date, number, by)
+		if shared || u != user {
+			u.days.change(date, shared, changes)
+		}
+		for _, m := range cut {
+			u.days.change(date, shared, []record.DayChange{{Meter: m.Meter, Number: record.DayAdjusted, By: m.Cost}})
+		}
 	}
 	s.appendEntry(c, new(core.ConsumeResult))
 	*h = *copyOfHold(h.Close(c))

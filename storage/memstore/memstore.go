@@ -25,11 +25,13 @@ type data struct {
 	resources map[string]*resources // by the ID of the account
 	usages    map[core.CounterID]*usage
 	holds     map[string][]*core.Hold // by account, in the order in which they were opened
+	rankings  map[string]*ranking     // by account
 }
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{data: data{resources: map[string]*resources{}, usages: map[core.CounterID]*usage{}, holds: map[string][]*core.Hold{}}}
+	return &Store{data: data{resources: map[string]*resources{}, usages: map[core.CounterID]*usage{}, holds: map[string][]*core.Hold{},
+		rankings: map[string]*ranking{}}}
 }
 
 // Reopen closes the store and returns a new one with the same content, as after a restart of the
@@ -76,6 +78,9 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 			s.endMoved(account, tx.before, tx.after)
 			s.resources[account] = tx.after
 			for _, id := range tx.deleted {
+				if id.KeyID == "" {
+					s.usage(core.CounterID{Account: account}).days.AddWhole(s.usage(id).days.List())
+				}
 				delete(s.usages, id)
 				s.dropHolds(id)
 			}

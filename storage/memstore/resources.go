@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
@@ -202,6 +203,7 @@ func (r *resources) matchingKeys(f core.KeyFilter) []*core.Key {
 	return r.keys.matching(func(k *core.Key) bool {
 		return (f.UserID == 0 || k.UserID == f.UserID) &&
 			(f.PlanID == nil || k.PlanID == *f.PlanID) &&
-			(f.Status == "" || k.Status == f.Status)
+			(f.Status == "" || k.Status == f.Status) &&
+			(f.HintTail == "" || len(k.Hint) >= core.HintTailLength && strings.HasSuffix(k.Hint, f.HintTail))
 	})
 }

@@ -49,7 +49,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			return core.ErrTooManyHolds
 		}
 		if c.Adjustment != nil {
-			deciding.counter.Adjust(c.Adjustment, c.Charge())
+			s.adjustDay(c, deciding.counter.Adjust(c.Adjustment, c.Charge()))
 			s.appendEntry(c, &v)
 			of.rememberResult(c, v)
 			return nil
@@ -124,22 +124,22 @@ func (v view) Keys(f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
 }
 func (v view) Counters(ids []core.CounterID) ([]core.Counter, error) { return v.s.Counters(v.ctx, ids) }
 
-// PlanTotals implements [core.Store].
-func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
+// PlanUsed implements [core.Store].
+func (s *Store) PlanUsed(_ context.Context, account, plan string, p core.Period, at time.Time) (used int64, err error) {
 	err = s.locked(func() error {
-		add := func(id core.CounterID, seq int64) {
-			d.Add(n, id, seq, s.usage(id).counter.Usage(core.MeterRequests, p, nil, at))
+		add := func(id core.CounterID) {
+			used = core.AddSaturating(used, s.usage(id).counter.Usage(core.MeterRequests, p, nil, at).Used)
 		}
 		r := s.of(account)
 		for _, k := range r.matchingKeys(core.KeyFilter{PlanID: &plan}) {
-			add(core.CounterID{Account: account, KeyID: k.ID}, k.Seq)
+			add(core.CounterID{Account: account, KeyID: k.ID})
 		}
 		for _, u := range r.matchingUsers(core.UserFilter{PlanID: plan}) {
-			add(core.CounterID{Account: account, UserID: u.ID}, 0)
+			add(core.CounterID{Account: account, UserID: u.ID})
 		}
 		return nil
 	})
-	return d, err
+	return used, err
 }
 
 // normalTime returns a time as the store returns it: in UTC, without a monotonic reading.

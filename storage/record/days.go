@@ -3,17 +3,24 @@ package record
 import (
 	"cmp"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Numbers of a day.
+// Numbers of a day. Of [core.MeterRequests] the first DayNumbers are in a fixed place. The numbers of the meters have the same values, and all
+// DayMeterNumbers exist.
 const (
 	DayAllowed = iota
 	DayDenied
 	DaySharedAllowed
 	DaySharedDenied
-	DayNumbers // their count
+	DayNumbers  // their count
+	DayAdjusted = iota - 1
+	DaySharedAdjusted
+	DayMeterNumbers // the count of numbers of a meter
 )
 
 // DayNumber returns a pointer to a number of a day.
@@ -21,24 +28,152 @@ func DayNumber(d *core.CounterDay, number int) *int64 {
 	return [DayNumbers]*int64{&d.Allowed, &d.Denied, &d.Shared.Allowed, &d.Shared.Denied}[number]
 }
 
+// MeterNumber returns a pointer to a number of a meter.
+func MeterNumber(m *core.MeterDay, number int) *int64 {
+	return [DayMeterNumbers]*int64{&m.Allowed, &m.Denied, &m.Shared.Allowed, &m.Shared.Denied, &m.Adjusted, &m.Shared.Adjusted}[number]
+}
+
+// SharedNumber returns the number of the shared traffic that belongs to a number of all traffic.
+func SharedNumber(number int) int {
+	if number == DayAdjusted {
+		return DaySharedAdjusted
+	}
+	return number + DaySharedAllowed
+}
+
+// IsShared reports whether a number is of shared traffic, and returns the number of all traffic that belongs to it.
+func IsShared(number int) (whole int, shared bool) {
+	switch number {
+	case DaySharedAllowed, DaySharedDenied:
+		return number - DaySharedAllowed, true
+	case DaySharedAdjusted:
+		return DayAdjusted, true
+	}
+	return number, false
+}
+
+// DayChange is by how much a number of a meter changes: DayAllowed, DayDenied or DayAdjusted.
+type DayChange struct {
+	Meter  string
+	Number int
+	By     int64
+}
+
+// Counted is what changes the days: a request with its costs, an adjustment or a settlement.
+type Counted struct {
+	Cost       int64
+	Costs      []core.MeterCost
+	Denied     bool
+	Adjustment *core.Adjustment
+	Adjusted   int64 // by how much the adjustment has changed the usage
+	Settlement *core.Settlement
+}
+
+// Changes returns the changes of the meters. The cost of requests is not among them.
+func (c *Counted) Changes() (list []DayChange) {
+	add := func(meter string, number int, by int64) {
+		if by != 0 {
+			list = append(list, DayChange{meter, number, by})
+		}
+	}
+	number := DayAllowed
+	if c.Denied {
+		number = DayDenied
+	}
+	switch s := c.Settlement; {
+	case c.Adjustment != nil:
+		add(c.Adjustment.Meter, DayAdjusted, c.Adjusted)
+	case s != nil:
+		excess := c.Cost - s.Cost
+		if s.Status != core.HoldSettled { // the request is none any more
+			excess++
+		}
+		add(core.MeterCount, number, excess)
+		for _, m := range s.Changes(c.Costs) {
+			add(m.Meter, number, m.Cost)
+		}
+	case c.Cost != 1 || len(c.Costs) > 0:
+		add(core.MeterCount, number, c.Cost-1)
+		for _, m := range c.Costs {
+			add(m.Meter, number, m.Cost)
+		}
+	}
+	return list
+}
+
 // Days maps dates to the days of a key or user.
 type Days map[core.Date]*core.CounterDay
 
 // Number returns a pointer to a number of a day. It adds a missing day.
-func (d Days) Number(date core.Date, number int) *int64 {
+func (d Days) Number(date core.Date, number int) *int64 { return DayNumber(d.day(date), number) }
+
+// MeterNumber returns a pointer to a number of a meter on a day, until the next call. It adds a missing day and a missing meter.
+func (d Days) MeterNumber(date core.Date, meter string, number int) *int64 {
+	day := d.day(date)
+	i, found := slices.BinarySearchFunc(day.Meters, meter, func(m core.MeterDay, name string) int { return strings.Compare(m.Meter, name) })
+	if !found {
+		day.Meters = slices.Insert(day.Meters, i, core.MeterDay{Meter: meter})
+	}
+	return MeterNumber(&day.Meters[i], number)
+}
+
+func (d Days) day(date core.Date) *core.CounterDay {
 	if d[date] == nil {
 		d[date] = &core.CounterDay{Date: date}
 	}
-	return DayNumber(d[date], number)
+	return d[date]
 }
 
-// List returns the days with traffic, oldest first.
+// List returns a copy of the days with traffic, oldest first.
 func (d Days) List() (list []core.CounterDay) {
 	for _, day := range d {
-		if *day != (core.CounterDay{Date: day.Date}) {
-			list = append(list, *day)
+		c := *day
+		c.Meters = nil
+		for _, m := range day.Meters {
+			if m != (core.MeterDay{Meter: m.Meter}) {
+				c.Meters = append(c.Meters, m)
+			}
+		}
+		if !c.Empty() {
+			list = append(list, c)
 		}
 	}
 	slices.SortFunc(list, func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) })
 	return list
+}
+
+// meterIndex gives each name of a meter a number, for the life of the process. An account has few meters, and accounts often the same. Readers of
+// names take no lock: a new name comes with a new slice.
+var meterIndex = struct {
+	sync.RWMutex
+	byName map[string]uint32
+	names  atomic.Pointer[[]string]
+}{byName: map[string]uint32{"": 0}}
+
+func init() { meterIndex.names.Store(&[]string{""}) }
+
+// MeterIndex returns a number that stands for the name of a meter in this process; 0 stands for "".
+func MeterIndex(name string) uint32 {
+	x := &meterIndex
+	x.RLock()
+	i, known := x.byName[name]
+	x.RUnlock()
+	if known {
+		return i
+	}
+	x.Lock()
+	defer x.Unlock()
+	if i, known = x.byName[name]; !known {
+		names := slices.Clone(*x.names.Load())
+		i, name = uint32(len(names)), strings.Clone(name)
+		names = append(names, name)
+		x.byName[name] = i
+		x.names.Store(&names)
+	}
+	return i
+}
+
+// MeterName returns the name that MeterIndex was given.
+func MeterName(index uint32) string {
+	return (*meterIndex.names.Load())[index]
 }

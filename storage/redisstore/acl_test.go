@@ -16,8 +16,8 @@ import (
 
 // The commands that docs/distributed.md lists for a Redis user.
 var (
-	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hlen", "hmget", "hset", "hsetnx", "lindex", "llen",
-		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zrange",
+	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hgetall", "hlen", "hmget", "hset", "hsetnx", "lindex", "llen",
+		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zcount", "zrange",
 		"zrem", "time"}
 	ofStore      = []string{"del", "eval", "evalsha", "get", "hscan", "info", "lrem", "set"}
 	ofConnection = []string{"hello", "ping", "client|tracking", "cluster|slots", "cluster|shards"}

@@ -263,8 +263,8 @@ var scriptFiles embed.FS
 
 var (
 	consumeScript        = newScript("shared", "day_counts", "consume")
-	consumeHoldScript    = newScript("shared", "day_counts", "holds", "consume") // holds has functions, which each decision would create
-	settleScript         = newScript("shared", "day_counts", "holds", "settle")
+	consumeMoreScript    = newScript("shared", "day_counts", "meter_days", "holds", "consume") // these files have functions, which each decision would create
+	settleScript         = newScript("shared", "day_counts", "meter_days", "holds", "settle")
 	extendHoldScript     = newScript("shared", "day_counts", "holds", "extend_hold")
 	reserveHoldScript    = newScript("reserve_hold")
 	readHistoryScript    = newScript("shared", "read_history")
@@ -281,4 +281,5 @@ var (
 	claimDigestScript    = newScript("claim_digest")
 	releaseDigestScript  = newScript("release_digest")
 	markScript           = newScript("mark")
+	rankScript           = newScript("rank")
 )

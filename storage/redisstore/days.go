@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -59,6 +60,45 @@ func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
 }
 
+// addMeterDays decodes pairs of a date and the numbers of its meters, and adds them.
+func addMeterDays(days record.Days, pairs []string) error {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		date, err := strconv.ParseInt(pairs[i], 10, 32)
+		if err != nil {
+			return record.ErrDamaged
+		}
+		for r := record.NewReader([]byte(pairs[i+1])); !r.Ended(); {
+			number := r.Uint(1)
+			meter := r.Bytes(int(r.Uint(1)))
+			value := int64(r.Uint(8))
+			if r.Failed() || number >= record.DayMeterNumbers {
+				return record.ErrDamaged
+			}
+			*days.MeterNumber(core.Date(date), meter, int(number)) = value
+		}
+	}
+	return nil
+}
+
+// encodeMeterDays returns pairs of a date and the numbers of its meters.
+func encodeMeterDays(days []core.CounterDay) (pairs []string) {
+	for _, d := range days {
+		var b []byte
+		for i := range d.Meters {
+			for n := range record.DayMeterNumbers {
+				if value := *record.MeterNumber(&d.Meters[i], n); value != 0 {
+					value = min(max(-maxUsed, value), maxUsed)
+					b = record.AppendUint(appendMeter(append(b, byte(n)), d.Meters[i].Meter), 8, uint64(value))
+				}
+			}
+		}
+		if len(b) > 0 {
+			pairs = append(pairs, strconv.Itoa(int(max(0, d.Date))), string(b))
+		}
+	}
+	return pairs
+}
+
 func decodeDayCount(b string) (t core.WindowUsage, err error) {
 	r := record.NewReader([]byte(b))
 	t.Start, t.Used = int64(r.Uint(3))*day, int64(r.Uint(7))
@@ -87,17 +127,35 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 			if date < first || date > last {
 				continue
 			}
-			t := d.Traffic
-			if of.PlanID != "" && id.KeyID == "" { // a user of the plan
-				t = d.Shared
-			}
-			list[date-first].Traffic = list[date-first].Plus(t)
+			ofPlan := of.PlanID != "" && id.KeyID == "" // a user of the plan
+			list[date-first].Add(new(d.Totals(ofPlan)))
 		}
 	})
+	if err == nil && of == (core.DaysFilter{Account: of.Account}) {
+		var deleted []core.CounterDay
+		deleted, err = s.deletedDays(ctx, of.Account)
+		for i, d := range deleted {
+			if first <= d.Date && d.Date <= last {
+				list[d.Date-first].Add(new(deleted[i].Totals(false)))
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return list, nil
+}
+
+// DaysOf implements [core.Store].
+func (s *Store) DaysOf(ctx context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
+	_, lists, err := s.CountersWithDays(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, list := range lists {
+		lists[i] = slices.DeleteFunc(list, func(d core.CounterDay) bool { return d.Date < first || d.Date > last })
+	}
+	return lists, nil
 }
 
 // allDays stands for all days where a single one may be asked for.
@@ -131,17 +189,18 @@ func (s *Store) daysOf(ctx context.Context, ids []core.CounterID, only core.Date
 	return all, err
 }
 
-// readDays reads counters with their days. If only one day is asked for, the past days and the other meters are missing.
+// readDays reads counters with their days. If only one day is asked for, the past days are missing.
 func (s *Store) readDays(only core.Date) reading[counterDays] {
 	return reading[counterDays]{func(at location, loaded bool) rueidis.Completed {
-		var names []string
-		for _, f := range dayFields(at.field) {
-			names = append(names, f.name)
-		}
+		args := []string{""}
 		if only != allDays {
-			return s.client.B().Hmget().Key(at.slot.counters()).Field(names...).Build()
+			args[0] = strconv.Itoa(int(only))
 		}
-		return readDaysScript.command(s.client.B(), loaded, []string{at.slot.counters(), at.slot.pastDays(at.field)}, append(names, metersField(at.field), keylessField(at.field)))
+		for _, f := range dayFields(at.field) {
+			args = append(args, f.name)
+		}
+		return readDaysScript.command(s.client.B(), loaded, []string{at.slot.counters(), at.slot.pastDays(at.field), at.slot.meterDays(at.field)},
+			append(args, metersField(at.field), keylessField(at.field)))
 	}, decodeDays}
 }
 
@@ -152,14 +211,22 @@ func decodeDays(at location, r rueidis.RedisResult) (c counterDays, here bool, e
 		return c, false, unavailable(err)
 	}
 	c.days = record.Days{}
-	fields, meters, denials := dayFields(at.field), "", ""
-	if len(parts) > len(fields) {
-		meters, _ = text(parts[len(fields)])
-		denials, _ = text(parts[len(fields)+1])
-		past, _ := text(parts[len(fields)+2])
-		if err := addPast(c.days, past); err != nil {
-			return c, false, err
-		}
+	fields := dayFields(at.field)
+	if len(parts) != len(fields)+4 {
+		return c, false, record.ErrDamaged
+	}
+	meters, _ := text(parts[len(fields)])
+	denials, _ := text(parts[len(fields)+1])
+	past, _ := text(parts[len(fields)+2])
+	if err := addPast(c.days, past); err != nil {
+		return c, false, err
+	}
+	ofMeters, err := parts[len(fields)+3].AsStrSlice()
+	if err != nil {
+		return c, false, unavailable(err)
+	}
+	if err := addMeterDays(c.days, ofMeters); err != nil {
+		return c, false, err
 	}
 	for i, f := range fields {
 		b, ok := text(parts[i])
@@ -202,6 +269,11 @@ func (s *Store) CountersWithDays(ctx context.Context, ids []core.CounterID) ([]c
 	counters, days := make([]core.Counter, len(ids)), make([][]core.CounterDay, len(ids))
 	for i, c := range all {
 		counters[i], days[i] = c.counter, c.days.List()
+		if ids[i] == (core.CounterID{Account: ids[i].Account}) {
+			if days[i], err = s.deletedDays(ctx, ids[i].Account); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	return counters, days, nil
 }
@@ -211,14 +283,21 @@ var pastDaysTTL = strconv.Itoa((core.DaysKept + 1) * day * 1000)
 
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
+	switch {
+	case id == core.CounterID{Account: id.Account}:
+		return s.setDeleted(ctx, id.Account, days)
+	case id.KeyID != "":
+		days = record.WithoutShared(days)
+	}
 	locs, err := s.locations(ctx, []core.CounterID{id})
 	if err != nil {
 		return err
 	}
 	at := locs[0]
 	over, latest := encodeDays(dayFields(at.field), days)
-	return s.setAt(ctx, id, at, setDaysScript, []string{at.slot.counters(), at.slot.pastDays(at.field)},
-		append([]string{at.field, over, pastDaysTTL}, latest...))
+	ofMeters := encodeMeterDays(days)
+	args := append([]string{at.field, over, pastDaysTTL, strconv.Itoa(len(ofMeters) / 2)}, ofMeters...)
+	return s.setAt(ctx, id, at, setDaysScript, []string{at.slot.counters(), at.slot.pastDays(at.field), at.slot.meterDays(at.field)}, append(args, latest...))
 }
 
 // encodeDays returns the stored form of days: the past days, and pairs of field and value for the latest

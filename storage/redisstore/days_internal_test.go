@@ -166,7 +166,7 @@ func TestPastDays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for date, d := range want {
-		if got[date] == nil || *got[date] != *d {
+		if got[date] == nil || got[date].Traffic != d.Traffic || got[date].Shared != d.Shared {
 			t.Errorf("%v: got %+v, want %+v", date, got[date], d)
 		}
 	}

@@ -30,10 +30,11 @@ const (
 
 // Flags in a settlement for settle.lua.
 const (
-	settleShared  = 1 << iota // the counter of the user has counted the hold
-	settleExpires             // the hold ends because it has expired
-	settleWaits               // see flagWait
-	settleKeeps               // the held costs stay counted
+	settleShared   = 1 << iota // the counter of the user has counted the hold
+	settleExpires              // the hold ends because it has expired
+	settleWaits                // see flagWait
+	settleKeeps                // the held costs stay counted
+	settleReleased             // the hold gives back all that it has counted
 )
 
 // The statuses of a hold, by the first byte of its record.
@@ -188,6 +189,9 @@ func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, f
 	}
 	if s.wait.Load().Replicas > 0 {
 		flags |= settleWaits
+	}
+	if c.Settlement.Status != core.HoldSettled {
+		flags |= settleReleased
 	}
 	for range maxAttempts {
 		after := h.Close(c)

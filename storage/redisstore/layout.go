@@ -32,13 +32,19 @@ import (
 //	{<account>}t:                      prices, JSON
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
+//	{<account>}deleted                 hash: days of deleted users, JSON by number, see record.AddDeleted
 //	{<account>}outbox                  list: tasks of the outbox (outbox.go)
 //	{<account>}holds                   sorted set: ids of open holds by their ends (hold.go)
+//	{<account>}ranking                 hash: fills of each counter in the ranking, binary (ranking.go)
+//	{<account>}ranked  ranked:<meter>  sorted sets: these counters by their highest fill, negative
+//	{<account>}ranking-ends            sorted set: these counters by the first end of a window
+//	{<account>}ranking-state           hash: time of CompleteRanking, and whether counters were left out
 //
 //	d:<digest>                         account and id of each key that has, had or was to have the digest, one a line
 //
 //	{<account>/<user>}c                hash: counters of the user (u) and of its keys (Seq), and their fields
 //	{<account>/<user>}t:u  t:<seq>     past days of the user and of a key, binary
+//	{<account>/<user>}y:u  y:<seq>     hashes: days of the meters of the user and of a key, see scripts/meter_days.lua
 //	{<account>/<user>}h:u  h:<seq>     lists: history of the user and of a key, newest last
 //	{<account>/<user>}i:<seq> j:<seq>  hashes: request ids of a key, current and previous day
 //	{<account>/<user>}w:<random>       hold, by the random part of its id, binary
@@ -50,8 +56,8 @@ import (
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is format 2 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.
-const format = "v2"
+// format is format 3 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.
+const format = "v3"
 
 // keySlot is the prefix and hash tag of the keys of one slot.
 type keySlot string
@@ -76,6 +82,8 @@ func (n keySlot) record(kind resource.Kind, id string) string {
 	return string(n) + strings.ToLower(string(kind)) + ":" + id
 }
 
+func (n keySlot) rankingState() string { return n.key("ranking-state") }
+
 func (n keySlot) user(id int64) string {
 	return n.record(resource.User, strconv.FormatInt(id, 10))
 }
@@ -87,6 +95,7 @@ func (n keySlot) keys(f core.KeyFilter) string   { return n.key(resource.KeySet(
 // Keys in the slot of a user.
 func (n keySlot) counters() string                      { return string(n) + "c" }
 func (n keySlot) pastDays(field string) string          { return string(n) + "t:" + field }
+func (n keySlot) meterDays(field string) string         { return string(n) + "y:" + field }
 func (n keySlot) history(field string) string           { return string(n) + "h:" + field }
 func (n keySlot) requestIDs(field string) string        { return string(n) + "i:" + field }
 func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
@@ -95,9 +104,9 @@ func (n keySlot) tombstone(field string) string         { return string(n) + "x:
 // dataKeys returns the keys of a user or API key besides the hash of counters.
 func (n keySlot) dataKeys(field string) []string {
 	if field == userField {
-		return []string{n.history(field), n.pastDays(field)}
+		return []string{n.history(field), n.pastDays(field), n.meterDays(field)}
 	}
-	return []string{n.history(field), n.pastDays(field), n.requestIDs(field), n.earlierRequestIDs(field)}
+	return []string{n.history(field), n.pastDays(field), n.meterDays(field), n.requestIDs(field), n.earlierRequestIDs(field)}
 }
 
 // userField is the counter field of the user. The field of a key is its Seq.

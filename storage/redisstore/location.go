@@ -27,15 +27,6 @@ type location struct {
 	given bool  // the number of the key was given by a caller: an earlier key may have had it
 }
 
-// seq returns the Seq of a key. It returns 0 for a user and for the zero location.
-func (p location) seq() int64 {
-	n, err := strconv.ParseInt(p.field, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 // encodeLocation returns the stored form of a key's location.
 func encodeLocation(k *core.Key, moves uint8, given bool) string {
 	at := fmt.Sprintf("%d %d %d", k.Seq, k.UserID, moves)

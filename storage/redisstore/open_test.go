@@ -133,6 +133,17 @@ func exerciseStore(t *testing.T, s *redisstore.Store) {
 	if _, _, err := s.Accounts(t.Context(), core.Page{Number: 1, Size: 10}); err != nil {
 		t.Errorf("Accounts: %v", err)
 	}
+	full := []core.Ranked{{CounterID: core.CounterID{Account: w.account, UserID: 1}, Fills: []core.Fill{{Meter: core.MeterRequests, Percent: 90, End: core.NoEnd}}}}
+	if err := s.Rank(t.Context(), w.account, full, false); err != nil {
+		t.Errorf("Rank: %v", err)
+	}
+	if err := s.CompleteRanking(t.Context(), w.account, time.Now()); err != nil {
+		t.Errorf("CompleteRanking: %v", err)
+	}
+	r, err := s.Ranking(t.Context(), w.account, core.RankingQuery{From: core.RankFrom, At: time.Now()}, core.Page{Number: 1, Size: 10})
+	if r.Total != 1 || err != nil {
+		t.Errorf("Ranking: %d, %v; want 1", r.Total, err)
+	}
 	trusting := &watcher{}
 	s.Watch(trusting)
 	trusting.awaitTrust(t)

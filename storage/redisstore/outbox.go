@@ -30,7 +30,8 @@ type task struct {
 }
 
 const (
-	deleteUserCounters = "user"  // delete the counters of a user and of its keys
+	keepDeletedDays    = "user"  // stop the counter of a user, add its days to the deleted users, and then deleteUserCounters
+	deleteUserCounters = "gone"  // delete the counters of a user and of its keys
 	deleteKeyCounter   = "key"   // delete the counter of a key
 	moveKeyCounter     = "move"  // move the counter of a key to another user
 	removeTombstone    = "again" // delete the tombstone of a user or key
@@ -130,6 +131,8 @@ func (s *Store) runTask(ctx context.Context, account, text string) error {
 		return err
 	}
 	switch k.kind {
+	case keepDeletedDays:
+		return s.keepDeleted(ctx, account, k)
 	case deleteUserCounters:
 		err = s.deleteCountersOf(ctx, account, k.from)
 	case deleteKeyCounter:

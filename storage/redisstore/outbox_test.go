@@ -182,6 +182,7 @@ func TestDiesWhileDeleting(t *testing.T) {
 	t.Run("user", func(t *testing.T) {
 		d := newCrashTest(t, c)
 		k := d.w.keys[d.first]
+		allowed := d.w.onDays(t, core.DaysFilter{Account: d.w.account})
 		d.crashAfter(t, k.UserID, func(tx core.Tx) error { return tx.DeleteUser(k.UserID) })
 		d.wantDeleted(t, "", k.UserID)
 		d.wantDeleted(t, k.ID, 0)
@@ -189,6 +190,16 @@ func TestDiesWhileDeleting(t *testing.T) {
 			t.Errorf("Consume with the key of a deleted user: %v, want ErrKeyNotFound or ErrUserNotFound", err)
 		}
 		d.wantDeleted(t, "", k.UserID)
+		for range 2 { // the days of the user are in the sum of the account once, also after another transaction
+			if n := d.w.onDays(t, core.DaysFilter{Account: d.w.account}); n != allowed {
+				t.Errorf("the account was allowed %d on its days, want %d", n, allowed)
+			}
+			if err := d.w.s.Update(t.Context(), d.w.account, func(tx core.Tx) error {
+				return tx.PutPlan(&core.Plan{AccountID: d.w.account, ID: "plan_1"})
+			}); err != nil {
+				t.Error(err)
+			}
+		}
 	})
 }
 

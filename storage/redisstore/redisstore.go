@@ -64,6 +64,7 @@ type Store struct {
 	failovers   atomic.Uint64         // failovers and restarts of Redis
 	warnings    warningLog
 	health      healthCache
+	rankQueue   rankQueue
 
 	background sync.WaitGroup // goroutines that may outlive their call; Close waits for them
 
@@ -85,6 +86,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{o: o, client: client}
 	s.reads, s.writes = &calls{Client: client, s: s}, s.forLonger(0)
 	s.Resources = resource.New(database{s})
+	s.rankQueue.quit = make(chan struct{})
 	s.warnings.at = map[string]time.Time{}
 	s.SetHistoryCap(o.History)
 	s.SetWait(o.Wait)
@@ -136,6 +138,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	close(s.rankQueue.quit)
 	s.watch.stop()
 	s.background.Wait() // nothing starts goroutines now
 	s.client.Close()

@@ -157,7 +157,7 @@ func TestSingleDay(t *testing.T) {
 			}
 			for _, want := range all {
 				one, err := m.s.Days(t.Context(), of, want.Date, want.Date)
-				if err != nil || len(one) != 1 || one[0] != want {
+				if err != nil || len(one) != 1 || one[0].Date != want.Date || one[0].Traffic != want.Traffic {
 					t.Fatalf("step %d, %+v: got %v (%v), want %v", step, of, one, err, want)
 				}
 			}

@@ -157,6 +157,9 @@ func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte, at
 	packed, entry := s.packRequest(c, flags, at)
 	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
 	script := consumeScript
+	if c.Hold != nil || c.Adjustment != nil || c.Cost != 1 || len(c.Costs) > 0 {
+		script = consumeMoreScript
+	}
 	switch {
 	case c.RequestID != "" && c.Refused == "":
 		keys = append(keys, n.requestIDs(ids), n.earlierRequestIDs(ids))
@@ -166,7 +169,6 @@ func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte, at
 		args = append(args, "", "")
 	}
 	if c.Hold != nil {
-		script = consumeHoldScript
 		keys, args = append(keys, n.hold(randomPart(c.Hold.ID))), append(args, encodeHold(c.OpenHold()), holdLife(c.Entry.At, c.Hold.ExpiresAt))
 	}
 	answer, err := script.run(ctx, s.writes, keys, args).AsBytes()
@@ -308,21 +310,21 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 	}})
 }
 
-// PlanTotals implements [core.Store].
-func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
-	read := func(ctx context.Context, ids []core.CounterID) ([]core.CounterUsage, error) {
-		return readLocated(ctx, s, ids, reading[core.CounterUsage]{s.readCounter, func(loc location, r rueidis.RedisResult) (core.CounterUsage, bool, error) {
+// PlanUsed implements [core.Store].
+func (s *Store) PlanUsed(ctx context.Context, account, plan string, p core.Period, at time.Time) (used int64, err error) {
+	read := func(ctx context.Context, ids []core.CounterID) ([]int64, error) {
+		return readLocated(ctx, s, ids, reading[int64]{s.readCounter, func(loc location, r rueidis.RedisResult) (int64, bool, error) {
 			c, here, err := decodeCounterReply(loc, r)
-			return core.CounterUsage{Seq: loc.seq(), Usage: c.Usage(core.MeterRequests, p, nil, at)}, here, err
+			return c.Usage(core.MeterRequests, p, nil, at).Used, here, err
 		}})
 	}
-	err = scan(ctx, s, core.DaysFilter{Account: account, PlanID: plan}, read, func(id core.CounterID, u core.CounterUsage) {
-		d.Add(n, id, u.Seq, u.Usage)
+	err = scan(ctx, s, core.DaysFilter{Account: account, PlanID: plan}, read, func(_ core.CounterID, n int64) {
+		used = core.AddSaturating(used, n)
 	})
 	if err != nil {
-		return core.PlanTotals{}, err
+		return 0, err
 	}
-	return d, nil
+	return used, nil
 }
 
 // readCounter is the command of a [reading] of counters.

@@ -119,7 +119,7 @@ func (w *writes) invalidate(c core.Change) {
 func (w *writes) user(c *resource.Change[core.User]) {
 	w.invalidate(core.Change{UserID: either(c).ID})
 	if c.After == nil {
-		w.addTask(task{kind: deleteUserCounters, from: c.Before.ID})
+		w.addTask(task{kind: keepDeletedDays, from: c.Before.ID})
 	}
 }
 

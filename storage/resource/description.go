@@ -145,6 +145,9 @@ func UserSet(f core.UserFilter) string {
 
 // KeySet names the set of the keys that match a filter. The plan is last in the name, because its id may have any characters.
 func KeySet(f core.KeyFilter) string {
+	if f.HintTail != "" {
+		return "keys:h" + f.HintTail
+	}
 	name := "keys"
 	if f.UserID != 0 {
 		name += ":u" + userID(f.UserID)

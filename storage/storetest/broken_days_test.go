@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,49 @@ var brokenDays = []defect{
 		open: wrapped(func(s core.Store) core.Store { return wholeUsers{s} })},
 	{name: "restarts a day at 0 after reopening", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return &losesEarlierDay{Store: s} })},
+	{name: "has only requests in the days", caughtBy: "machine",
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) { d.Meters = nil })},
+	{name: "takes the cost of requests for their number", caughtBy: "machine",
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) {
+			d.Meters = slices.DeleteFunc(d.Meters, func(m core.MeterTotals) bool { return m.Meter == core.MeterCount })
+		})},
+	{name: "leaves adjustments out of the days", caughtBy: "machine",
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) {
+			for i := range d.Meters {
+				d.Meters[i].Adjusted = 0
+			}
+		})},
+	{name: "forgets the days of deleted users", caughtBy: "delete/days",
+		open: wrapped(func(s core.Store) core.Store { return forgetsDeletedDays{s} })},
+	{name: "keeps the days of the last deleted user alone", caughtBy: "delete/days at once",
+		open: wrapped(func(s core.Store) core.Store { return keepsLastDeleted{s.(core.Importer)} })},
+}
+
+// forgetsDeletedDays returns the days of the remaining users for an account.
+type forgetsDeletedDays struct{ core.Store }
+
+func (s forgetsDeletedDays) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
+	list, err := s.Store.Days(ctx, of, first, last)
+	if err != nil || of != (core.DaysFilter{Account: of.Account}) {
+		return list, err
+	}
+	deleted, err := s.DaysOf(ctx, []core.CounterID{{Account: of.Account}}, first, last)
+	for _, d := range deleted[0] {
+		t := &list[d.Date-first]
+		sum := d.Totals(false)
+		t.Allowed, t.Denied = t.Allowed-sum.Allowed, t.Denied-sum.Denied
+	}
+	return list, err
+}
+
+// keepsLastDeleted forgets the days of the users that were deleted before the last one.
+type keepsLastDeleted struct{ core.Importer }
+
+func (s keepsLastDeleted) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	if err := s.SetDays(ctx, core.CounterID{Account: account}, nil); err != nil {
+		return err
+	}
+	return s.Importer.Update(ctx, account, fn)
 }
 
 // daysChanging changes all results of Days.

@@ -65,6 +65,8 @@ var brokenLists = []defect{
 		})},
 	{name: "treats the filter for no plan as any plan", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return noPlanIsAny{s} })},
+	{name: "finds keys by any part of their hint", caughtBy: "machine",
+		open: wrapped(func(s core.Store) core.Store { return anyPartOfHint{s} })},
 	{name: "does not combine filters", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return oneFilter{s} })},
 	{name: "lists the keys of accounts whose names begin alike", caughtBy: "machine",
@@ -150,6 +152,17 @@ func (s sortsPlans) Plans(ctx context.Context, account string, p core.Page) ([]*
 	all, n, err := s.Store.Plans(ctx, account, core.Page{Number: 1, Size: 1 << 20})
 	slices.SortFunc(all, func(a, b *core.Plan) int { return cmp.Compare(a.ID, b.ID) })
 	return cut(all, p), n, err
+}
+
+type anyPartOfHint struct{ core.Store }
+
+func (s anyPartOfHint) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	if f.HintTail == "" {
+		return s.Store.Keys(ctx, account, f, p)
+	}
+	all, _, err := s.Store.Keys(ctx, account, core.KeyFilter{}, core.Page{Number: 1, Size: 1 << 20})
+	all = slices.DeleteFunc(all, func(k *core.Key) bool { return !strings.Contains(k.Hint, f.HintTail) })
+	return cut(all, p), len(all), err
 }
 
 type noPlanIsAny struct{ core.Store }

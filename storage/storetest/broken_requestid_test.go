@@ -204,11 +204,7 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 	}
 	s.Lock()
 	defer s.Unlock()
-	look := cost(withRequestID(*c, ""), 0)
-	if s.answer == nil {
-		look.Entry.At = time.Unix(0, 0) // no hold has expired: a repeat ends none
-	}
-	now, err := s.Store.Consume(ctx, &look)
+	now, err := s.look(ctx, c)
 	if err != nil && !s.blind && !s.keepsFailed {
 		return now, err
 	}
@@ -233,6 +229,22 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 	return v, err
 }
 
+// look returns the present answer if an answer to a repeat needs it. Otherwise it only checks that the key and the user exist: even a look at an
+// early time would end holds that have expired, and a repeat ends none.
+func (s *remembersIDs) look(ctx context.Context, c *core.Consumption) (now core.ConsumeResult, err error) {
+	if s.answer != nil {
+		look := cost(withRequestID(*c, ""), 0)
+		return s.Store.Consume(ctx, &look)
+	}
+	if c.KeyID != "" {
+		_, err = s.Key(ctx, c.Account, c.KeyID)
+	}
+	if err == nil {
+		_, err = s.User(ctx, c.Account, c.UserID)
+	}
+	return now, err
+}
+
 // awaitTwin releases the lock until another request has missed the same id, or until a time has
 // passed.
 func (s *remembersIDs) awaitTwin(name string) {
@@ -250,7 +262,7 @@ func (s *remembersIDs) nameOf(c *core.Consumption) string {
 	if s.name != nil {
 		return s.name(c)
 	}
-	return fmt.Sprintf("%s %d %s", c.Account, c.KeySeq, c.RequestID)
+	return fmt.Sprintf("%s %d %s", c.Account, cmp.Or(c.KeySeq, -c.UserID), c.RequestID) // a request without a key has the ids of its user
 }
 
 func (s *remembersIDs) same(c *core.Consumption, first time.Time) bool {

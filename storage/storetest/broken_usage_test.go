@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -248,69 +247,36 @@ func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.
 	return s.Store.Consume(ctx, &other)
 }
 
-var brokenPlanTotals = []defect{
+var brokenPlanUsed = []defect{
 	{name: "leaves out the counters of users", caughtBy: "machine",
-		open: planTotalsEdited(func(d *core.PlanTotals) {
-			for _, u := range d.Top {
-				if u.Seq == 0 {
-					d.Used -= u.Used
-				}
-			}
-			d.Top = slices.DeleteFunc(d.Top, func(u core.CounterUsage) bool { return u.Seq == 0 })
-		})},
-	{name: "sorts the top counters lowest first", caughtBy: "machine",
-		open: planTotalsEdited(func(d *core.PlanTotals) { slices.Reverse(d.Top) })},
-	{name: "sorts keys before users of equal usage", caughtBy: "machine",
-		open: planTotalsEdited(func(d *core.PlanTotals) {
-			slices.SortStableFunc(d.Top, func(a, b core.CounterUsage) int {
-				return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.Seq, a.Seq))
-			})
-		})},
-	{name: "adds up only the top counters", caughtBy: "machine",
-		open: planTotalsEdited(func(d *core.PlanTotals) {
-			d.Used = 0
-			for _, u := range d.Top {
-				d.Used += u.Used
-			}
-		})},
+		open: wrapped(func(s core.Store) core.Store { return onlyKeys{s, core.ReadSize} })},
 	{name: "uses the year for every period", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return alwaysOfYear{s} })},
 	{name: "includes only the first thousand counters", caughtBy: "counter/many",
-		open: wrapped(func(s core.Store) core.Store { return firstThousand{s} })},
-}
-
-// editsPlanTotals changes the results of PlanTotals.
-type editsPlanTotals struct {
-	core.Store
-	change func(*core.PlanTotals)
-}
-
-func planTotalsEdited(change func(*core.PlanTotals)) func() Opened {
-	return wrapped(func(s core.Store) core.Store { return editsPlanTotals{s, change} })
-}
-
-func (s editsPlanTotals) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (core.PlanTotals, error) {
-	d, err := s.Store.PlanTotals(ctx, account, plan, p, at, n)
-	s.change(&d)
-	return d, err
+		open: wrapped(func(s core.Store) core.Store { return onlyKeys{s, 1000} })},
 }
 
 // alwaysOfYear reads the usage of the year for every period.
 type alwaysOfYear struct{ core.Store }
 
-func (s alwaysOfYear) PlanTotals(ctx context.Context, account, plan string, _ core.Period, at time.Time, n int) (core.PlanTotals, error) {
-	return s.Store.PlanTotals(ctx, account, plan, core.Year, at, n)
+func (s alwaysOfYear) PlanUsed(ctx context.Context, account, plan string, _ core.Period, at time.Time) (int64, error) {
+	return s.Store.PlanUsed(ctx, account, plan, core.Year, at)
 }
 
-// firstThousand adds up only the first thousand counters.
-type firstThousand struct{ core.Store }
+// onlyKeys adds up only the counters of the first keys with the plan.
+type onlyKeys struct {
+	core.Store
+	most int
+}
 
-func (s firstThousand) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (some core.PlanTotals, err error) {
-	all, err := s.Store.PlanTotals(ctx, account, plan, p, at, math.MaxInt)
-	for _, u := range all.Top {
-		if u.Seq <= 1000 {
-			some.Add(n, u.CounterID, u.Seq, u.Usage)
+func (s onlyKeys) PlanUsed(ctx context.Context, account, plan string, p core.Period, at time.Time) (used int64, err error) {
+	keys, _, err := s.Keys(ctx, account, core.KeyFilter{PlanID: &plan}, core.Page{Number: 1, Size: s.most})
+	for _, k := range keys {
+		cs, err := s.Counters(ctx, []core.CounterID{keyCounter(k)})
+		if err != nil {
+			return 0, err
 		}
+		used += cs[0].Usage(core.MeterRequests, p, nil, at).Used
 	}
-	return some, err
+	return used, err
 }

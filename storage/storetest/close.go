@@ -89,8 +89,14 @@ func (e *env) calls(account string, k, second *core.Key) map[string]func(n strin
 			_, err := s.Days(e.ctx, core.DaysFilter{Account: account, PlanID: "plan_1"}, today, today)
 			return err
 		},
-		"PlanTotals": func(string) error {
-			_, err := s.PlanTotals(e.ctx, account, "plan_1", core.Month, noon, 1)
+		"Rank":            func(string) error { return s.Rank(e.ctx, account, full(account, 1), false) },
+		"CompleteRanking": func(string) error { return s.CompleteRanking(e.ctx, account, noon) },
+		"Ranking": func(string) error {
+			_, err := s.Ranking(e.ctx, account, core.RankingQuery{At: noon}, core.Page{Number: 1, Size: 1})
+			return err
+		},
+		"PlanUsed": func(string) error {
+			_, err := s.PlanUsed(e.ctx, account, "plan_1", core.Month, noon)
 			return err
 		},
 		"Counters": func(string) error { _, err := s.Counters(e.ctx, []core.CounterID{keyCounter(k)}); return err },

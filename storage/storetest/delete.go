@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -11,6 +12,10 @@ var deleteCases = []testCase{
 		promise: "a request in progress does not restore a deleted key or user"},
 	{name: "delete/user with many keys", run: deleteUserWithManyKeys,
 		promise: "after DeleteUser no call finds any key of the user, however many there were"},
+	{name: "delete/days", run: deleteUserWithDays,
+		promise: "the days of a deleted user stay in the sum of the account, for each meter, and nowhere else"},
+	{name: "delete/days at once", run: deleteUserInUse,
+		promise: "the sum of an account is the same after its users are deleted, also when several are deleted at once"},
 }
 
 func deleteInFlight(e *env) {
@@ -105,4 +110,80 @@ func (e *env) manyGone(u *core.User, keys []*core.Key, left *core.Key) {
 	counters, err := e.Store.Counters(e.ctx, ids)
 	e.ok("Counters", err)
 	e.same("counters", make([]core.Counter, len(ids)), counters)
+}
+
+func deleteUserWithDays(e *env) {
+	keys := e.sharing("key_1", "key_2", "key_3")
+	account, user := keys[0].AccountID, keys[0].UserID
+	own := newKey(account, "key_own", user, "plan_1")
+	other := newUser(account, "other")
+	e.put(other)
+	kept := newKey(account, "key_kept", other.ID, "")
+	putAll(e, e.Store, own, kept)
+	from, to := noon.AddDate(0, 0, -40), noon
+	used := []*core.Key{keys[0], own, kept}
+	for at := from; !at.After(to); at = at.AddDate(0, 0, 8) {
+		for _, k := range used {
+			e.allowed(tokens(cost(request(k, at), 3), 20))
+		}
+	}
+	for _, k := range used {
+		e.allowed(adjusted(request(k, to), "tokens", -5))
+		e.consume(limit(tokens(request(k, to), 9), core.Month, 1)) // denied
+		h := e.hold(holding(tokens(request(k, to), 7)))
+		_, err := e.settle(account, h, 1, 2, to)
+		e.ok("Settle", err)
+	}
+	read := func(of core.DaysFilter) []core.DayTotals {
+		e.Helper()
+		of.Account = account
+		days, err := e.Store.Days(e.ctx, of, core.DateOf(from), core.DateOf(to))
+		e.ok("Days", err)
+		return days
+	}
+	sum, left := read(core.DaysFilter{}), read(core.DaysFilter{UserID: other.ID})
+	last := core.DayTotals{Date: core.DateOf(to), Traffic: core.Traffic{Allowed: 3 * (3 + 1), Denied: 3}, Meters: []core.MeterTotals{
+		{Meter: core.MeterCount, MeterTraffic: core.MeterTraffic{Allowed: 3 * 2}},
+		{Meter: "tokens", MeterTraffic: core.MeterTraffic{Allowed: 3 * (20 + 2), Denied: 3 * 9, Adjusted: 3 * -5}}}}
+	e.same("the last day of the account", last, sum[len(sum)-1])
+	e.same("the requests of the last day", core.Traffic{Allowed: 3 * 2, Denied: 3}, last.Requests())
+
+	e.update(account, func(tx core.Tx) error { return tx.DeleteUser(user) })
+	for range 2 {
+		e.same("days of the account", sum, read(core.DaysFilter{}))
+		e.same("days of the deleted user", core.NewDays(core.DateOf(from), core.DateOf(to)), read(core.DaysFilter{UserID: user}))
+		e.same("days of its key", core.NewDays(core.DateOf(from), core.DateOf(to)), read(core.DaysFilter{KeyID: own.ID}))
+		e.same("days of the other user", left, read(core.DaysFilter{UserID: other.ID}))
+		e.reopen()
+	}
+	e.update(account, func(tx core.Tx) error { return tx.DeleteUser(other.ID) })
+	e.same("days of the account without users", sum, read(core.DaysFilter{}))
+	lists, err := e.Store.DaysOf(e.ctx, []core.CounterID{{Account: account}}, core.DateOf(from), core.DateOf(to))
+	e.ok("DaysOf", err)
+	var deleted []core.DayTotals
+	for i := range lists[0] {
+		deleted = append(deleted, lists[0][i].Totals(false))
+	}
+	e.same("DaysOf the deleted users", slices.DeleteFunc(sum, func(d core.DayTotals) bool { return d.Allowed == 0 }), deleted)
+}
+
+func deleteUserInUse(e *env) {
+	const n, times = 8, 10
+	account := e.account()
+	var keys []*core.Key
+	for i := range n {
+		u := newUser(account, fmt.Sprint("user ", i))
+		e.put(u)
+		keys = append(keys, newKey(account, fmt.Sprintf("key_%d", i), u.ID, []string{"", "plan_1"}[i%2]))
+	}
+	putAll(e, e.Store, keys...)
+	e.hammer(n, times, func(i, _ int) core.Consumption { return tokens(request(keys[i], noon), 5) })
+	e.parallel(n, func(i int) {
+		e.update(account, func(tx core.Tx) error { return tx.DeleteUser(keys[i].UserID) })
+	})
+	days, err := e.Store.Days(e.ctx, core.DaysFilter{Account: account}, today, today)
+	e.ok("Days", err)
+	e.same("days of the account", []core.DayTotals{{Date: today, Traffic: core.Traffic{Allowed: n * times}, Meters: []core.MeterTotals{
+		{Meter: "tokens", MeterTraffic: core.MeterTraffic{Allowed: 5 * n * times}}}}}, days)
+	e.sameReopened(account)
 }

@@ -214,7 +214,8 @@ func holdLastMonth(e *env) {
 			for _, of := range []core.DaysFilter{{Account: k.AccountID, KeyID: k.ID}, {Account: k.AccountID, UserID: k.UserID}, {Account: k.AccountID}} {
 				days, err := e.Store.Days(e.ctx, of, core.DateOf(last), core.DateOf(next))
 				e.ok("Days", err)
-				e.same("days "+when, []core.DayTotals{{Date: core.DateOf(last), Traffic: core.Traffic{Allowed: 3}}, {Date: core.DateOf(next), Traffic: core.Traffic{Allowed: 1}}}, days)
+				e.same("days "+when, []core.DayTotals{{Date: core.DateOf(last), Traffic: core.Traffic{Allowed: 3}, Meters: []core.MeterTotals{
+					{Meter: core.MeterCount, MeterTraffic: core.MeterTraffic{Allowed: 2}}, {Meter: "tokens", MeterTraffic: core.MeterTraffic{Allowed: 130}}}}, {Date: core.DateOf(next), Traffic: core.Traffic{Allowed: 1}}}, days)
 			}
 		}
 		check("after the settlement")

@@ -20,6 +20,8 @@ var importCases = []testCase{
 		promise: "a concurrent Consume happens before SetCounters, and is overwritten, or after it, and counts on top"},
 	{name: "import/days of an unused counter", run: importDaysUnused, imports: true,
 		promise: "days that were set stay on the next day, also if the counter has no usage on its day"},
+	{name: "import/hold of a removed day", run: importRemovesDayOfHold, imports: true,
+		promise: "a settlement changes the day of its hold, and later requests add to that day, also if an import has removed the day in between"},
 }
 
 func importMany(e *env) {
@@ -164,4 +166,27 @@ func importDaysUnused(e *env) {
 	days, err := e.Store.Days(e.ctx, core.DaysFilter{Account: k.AccountID, KeyID: k.ID}, today, today+1)
 	e.ok("Days", err)
 	e.same("days", []core.DayTotals{{Date: today, Traffic: core.Traffic{Allowed: 2}}, {Date: today + 1, Traffic: core.Traffic{Allowed: 1}}}, days)
+}
+
+func importRemovesDayOfHold(e *env) {
+	for _, held := range []struct{ settled, want int64 }{{0, 5}, {1, 5}, {5, 8}} { // a hold of 2
+		im, k := e.Store.(core.Importer), e.user1("key_1")[0]
+		c := holding(cost(request(k, noon), 2))
+		c.Shared = true
+		h := e.hold(c)
+		e.ok("SetDays", im.SetDays(e.ctx, userCounter(k), []core.CounterDay{{Date: today - 2, Traffic: core.Traffic{Allowed: 3}}}))
+		_, err := e.settle(k.AccountID, h, held.settled, 0, noon)
+		e.ok("Settle", err)
+		e.reopen()
+		shared := request(k, noon.Add(1))
+		shared.Shared = true
+		e.allowed(cost(shared, 5))
+		e.allowed(onDay(request(k, noon), 1)) // ends the day
+		for range 3 {
+			days, err := e.Store.Days(e.ctx, core.DaysFilter{Account: k.AccountID, UserID: k.UserID}, today-2, today)
+			e.ok("Days", err)
+			e.same("allowed", []int64{3, 0, held.want}, []int64{days[0].Allowed, days[1].Allowed, days[2].Allowed})
+			e.reopen()
+		}
+	}
 }

@@ -37,9 +37,11 @@ type machine struct {
 	counted map[string]time.Time // when a request was counted, by key and request id
 	named   []core.Consumption   // those requests
 	holds   []heldRef
-	likeIDs []string        // two request ids, one of the pairs likeIDs
-	renewed map[string]bool // keys that were put again: their request ids may be remembered or not
-	ids     map[string]int  // number of ids of an account, by account and prefix
+	uneven  map[core.CounterID]bool // counters with a change that was cut off at 0 in some windows: see checkLaw
+	imports bool                    // it sets counters and days
+	likeIDs []string                // two request ids, one of the pairs likeIDs
+	renewed map[string]bool         // keys that were put again: their request ids may be remembered or not
+	ids     map[string]int          // number of ids of an account, by account and prefix
 	serial  int
 	checks  int // number of comparisons of the stores
 }
@@ -55,6 +57,7 @@ func runMachines(e *env, actions func(*machine) map[string]func(*rapid.T)) {
 	model := memstore.New()
 	rapid.Check(e.TB, func(t *rapid.T) {
 		m := newMachine(e, model)
+		_, m.imports = actions(m)["days"]
 		defer func() { model = m.model }()
 		m.begin(t)
 		t.Repeat(actions(m))
@@ -63,7 +66,8 @@ func runMachines(e *env, actions func(*machine) map[string]func(*rapid.T)) {
 
 func newMachine(e *env, model *memstore.Store) *machine {
 	return &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0),
-		digests: []secrets.Digest{{}}, counted: map[string]time.Time{}, renewed: map[string]bool{}, ids: map[string]int{}}
+		digests: []secrets.Digest{{}}, counted: map[string]time.Time{}, renewed: map[string]bool{}, ids: map[string]int{},
+		uneven: map[core.CounterID]bool{}}
 }
 
 // begin creates two accounts with a few resources.

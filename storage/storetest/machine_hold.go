@@ -33,6 +33,9 @@ func (m *machine) hold(t *rapid.T) {
 		c.Hold.PricedAt = rapid.SampledFrom([]time.Time{{}, noon}).Draw(t, "priced at")
 		c.Hold.Path = rapid.SampledFrom([]string{"", "/a%2Fb"}).Draw(t, "path")
 		m.holds = append(m.holds, heldRef{c.Account, c.Hold.ID})
+		if c.Hold.OnExpiry == core.ReleaseHeld { // its end may be cut off
+			m.uneven[core.CounterID{Account: c.Account, KeyID: c.KeyID}], m.uneven[core.CounterID{Account: c.Account, UserID: c.UserID}] = true, true
+		}
 		m.request(t, c)
 	}
 }
@@ -57,14 +60,16 @@ func (m *machine) settle(t *rapid.T) {
 		c = m.anchored(*h.Settle(of.account, core.HoldSettled, rapid.Int64Range(0, 4).Draw(t, "cost"), nil, m.now, forever))
 		c = tokens(c, rapid.Int64Range(0, 9).Draw(t, "tokens"))
 	}
-	m.both(t, "Settle", func(s core.Store) (any, error) {
-		given := copyOf(c)
-		defer func() { spoil(&given) }()
-		h, repeated, err := s.Settle(m.e.ctx, &given)
-		return struct {
-			Hold     *core.Hold
-			Repeated bool
-		}{h, repeated}, err
+	m.notingCuts(&c, func() {
+		m.both(t, "Settle", func(s core.Store) (any, error) {
+			given := copyOf(c)
+			defer func() { spoil(&given) }()
+			h, repeated, err := s.Settle(m.e.ctx, &given)
+			return struct {
+				Hold     *core.Hold
+				Repeated bool
+			}{h, repeated}, err
+		})
 	})
 	m.awaitDenials(t, c)
 	m.both(t, "Hold", func(s core.Store) (any, error) { return s.Hold(m.e.ctx, of.account, of.id) })

@@ -104,9 +104,9 @@ func (m *machine) exists(id core.CounterID) bool {
 	return err == nil
 }
 
-// setDays sets the days of a counter, sometimes of a deleted key or user.
+// setDays sets the days of a counter, sometimes of a deleted key or user, or of the deleted users of an account.
 func (m *machine) setDays(t *rapid.T) {
-	id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
+	id := rapid.SampledFrom(append(m.counters(), core.CounterID{Account: m.accounts[0]})).Draw(t, "counter")
 	counters, err := m.model.Counters(m.e.ctx, []core.CounterID{id})
 	m.e.ok("Counters", err)
 	last, began := core.DateOf(m.latest), counters[0].At != 0

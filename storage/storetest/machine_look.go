@@ -33,9 +33,10 @@ func (m *machine) check(t *rapid.T) {
 		return cs, err
 	})
 	m.checkDays(t, account)
+	m.checkLaw(t, account)
 	plans, _, _ := m.model.Plans(m.e.ctx, account, page)
 	if n := len(plans); n > 0 {
-		m.bothPlanTotals(t, plans[m.checks/2%n], core.Month, m.now, 100)
+		m.bothPlanUsed(t, plans[m.checks/2%n], core.Month, m.now)
 	}
 }
 
@@ -72,7 +73,7 @@ func (m *machine) compareReads(t *rapid.T) {
 		{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}} {
 		m.bothDays(t, f, last-core.DaysKept+1, last)
 	}
-	m.comparePlanTotals(t)
+	m.comparePlanUsed(t)
 	for range 3 {
 		m.lookUsers(t, account, page)
 		m.lookPlans(t, account, page)
@@ -81,20 +82,20 @@ func (m *machine) compareReads(t *rapid.T) {
 	}
 }
 
-// comparePlanTotals compares the totals of each plan, mostly in the current window.
-func (m *machine) comparePlanTotals(t *rapid.T) {
-	period, n := rapid.SampledFrom(core.PlanPeriods()).Draw(t, "period"), rapid.SampledFrom([]int{100, 100, 2, 1, 0}).Draw(t, "most")
+// comparePlanUsed compares the usage of each plan, mostly in the current window.
+func (m *machine) comparePlanUsed(t *rapid.T) {
+	period := rapid.SampledFrom(core.PlanPeriods()).Draw(t, "period")
 	at := m.now.Add(rapid.SampledFrom([]time.Duration{0, 0, 0, -24 * time.Hour, 24 * time.Hour}).Draw(t, "at"))
 	for _, account := range append(m.accounts, "acct_missing") {
 		plans, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
 		for _, pl := range append(plans, newPlan(account, "plan_missing")) {
-			m.bothPlanTotals(t, pl, period, at, n)
+			m.bothPlanUsed(t, pl, period, at)
 		}
 	}
 }
 
-func (m *machine) bothPlanTotals(t *rapid.T, pl *core.Plan, period core.Period, at time.Time, n int) {
-	m.both(t, "PlanTotals", func(s core.Store) (any, error) { return s.PlanTotals(m.e.ctx, pl.AccountID, pl.ID, period, at, n) })
+func (m *machine) bothPlanUsed(t *rapid.T, pl *core.Plan, period core.Period, at time.Time) {
+	m.both(t, "PlanUsed", func(s core.Store) (any, error) { return s.PlanUsed(m.e.ctx, pl.AccountID, pl.ID, period, at) })
 }
 
 func (m *machine) lookHistory(t *rapid.T, page core.Page) {
@@ -170,6 +171,9 @@ func (m *machine) lookUsers(t *rapid.T, account string, page core.Page) {
 
 // keyFilter draws a filter of keys.
 func (m *machine) keyFilter(t *rapid.T, account string) core.KeyFilter {
+	if tail := rapid.SampledFrom([]string{"", "", "", "_1", "_2", "zz"}).Draw(t, "hint"); tail != "" {
+		return core.KeyFilter{HintTail: tail}
+	}
 	f := core.KeyFilter{
 		UserID: rapid.Int64Range(0, 4).Draw(t, "user"),
 		Status: rapid.SampledFrom([]core.KeyStatus{"", core.KeyActive, core.KeyInactive}).Draw(t, "status"),

@@ -223,13 +223,21 @@ func (m *machine) flood(t *rapid.T) {
 // request makes a request. After a denial it waits for the entry, so that the order of the history
 // is known.
 func (m *machine) request(t *rapid.T, c core.Consumption) {
+	if c.Adjustment != nil {
+		m.notingCuts(&c, func() { m.consumeBoth(t, c) })
+		return
+	}
 	if !m.consumeBoth(t, c) {
 		m.awaitDenials(t, c)
 	}
 }
 
-// consumeBoth makes a request to both stores and reports whether it is allowed.
+// consumeBoth makes a request to both stores and reports whether it is allowed. A store may drop a bucket that is full at the latest time, so a
+// request at an earlier time has no rate.
 func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
+	if m.now.Before(m.latest) {
+		c.Rate, c.Own.Rate = nil, nil
+	}
 	answer, err := m.both(t, "Consume", func(s core.Store) (any, error) {
 		given := copyOf(c)
 		defer func() { spoil(&given) }()

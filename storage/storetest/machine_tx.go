@@ -181,9 +181,10 @@ func (d *txPlan) putUser() {
 	}
 	u := newUser(d.account, d.next("user"))
 	u.CreatedAt, u.UpdatedAt = d.someNow(), d.someNow()
-	u.Anchors = rapid.SampledFrom([]core.Anchors{nil, nil, {{Start: d.now.Add(-time.Hour).Truncate(time.Second)}}, {
-		{From: noon.AddDate(0, 0, -30).Truncate(time.Second), Start: noon.AddDate(0, 0, -40).Truncate(time.Second)},
-		{From: noon.AddDate(0, 0, -2).Truncate(time.Second), Start: noon.Add(-5 * time.Hour).Truncate(time.Second)}}}).Draw(d.t, "anchors")
+	u.Anchors = rapid.SampledFrom([]core.Anchors{nil, nil, {{Start: d.now.Add(-time.Hour).Truncate(time.Second)}},
+		{{Start: d.now.AddDate(0, 0, -12).Truncate(24 * time.Hour)}}, {
+			{From: noon.AddDate(0, 0, -30).Truncate(time.Second), Start: noon.AddDate(0, 0, -40).Truncate(time.Second)},
+			{From: noon.AddDate(0, 0, -2).Truncate(time.Second), Start: noon.Add(-5 * time.Hour).Truncate(time.Second)}}}).Draw(d.t, "anchors")
 	if known := d.usersNow(); len(known) > 0 && rapid.Bool().Draw(d.t, "known") {
 		old := rapid.SampledFrom(known).Draw(d.t, "user")
 		u.ID, u.CreatedAt, u.Anchors = old.ID, old.CreatedAt, d.moved(old.Anchors)
@@ -201,7 +202,7 @@ func (d *txPlan) putUser() {
 func (d *txPlan) moved(as core.Anchors) core.Anchors {
 	now := d.now.Truncate(time.Second)
 	if rapid.Bool().Draw(d.t, "moved") && len(as) < 4 && (len(as) == 0 || as[len(as)-1].From.Before(now)) {
-		as = append(as, core.Anchor{From: now, Start: now.Add(-5 * time.Hour)})
+		as = append(as, core.Anchor{From: now, Start: rapid.SampledFrom([]time.Time{now.Add(-5 * time.Hour), now.AddDate(0, 0, -9).Truncate(24 * time.Hour)}).Draw(d.t, "start")})
 	}
 	return as
 }
@@ -278,6 +279,9 @@ func (d *txPlan) putKey() {
 	k.Name, k.UpdatedAt = d.text(d.t, k.Name), d.someNow()
 	k.UserID, k.PlanID = rapid.SampledFrom(users).Draw(d.t, "user").ID, d.planOf()
 	d.regenerate(ref, k)
+	if !d.obeys { // these are the hints of no values
+		k.Hint = rapid.SampledFrom([]string{k.Hint, k.Hint, k.Hint, "lk_user_…_1", "lk_user_…_12", "2", ""}).Draw(d.t, "hint")
+	}
 	f := core.KeyFilter{UserID: k.UserID, Status: k.Status}
 	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(f) })
 	d.put(k)

@@ -3,6 +3,7 @@
 -- Reads:  the counters of the user and the key, their open holds, the bucket, the key's request ids, the time of the server
 -- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day
 --         allowed: the request id, the other meters, the bucket
+--         allowed or denied with a cost on another meter or of another number than 1, and adjustments: the days of meters
 --         allowed, with a hold: the hold, the open holds of both counters
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
@@ -115,6 +116,15 @@ local order_at, settled = rest + 1, nil
 if nlimits + nown > 0 then
 	settled = string.byte(ARGV[1], rest) == 1
 	rest = rest + 2 + nlimits + nown
+end
+
+-- changes: what the request adds to the days of meters besides the number of its list, which is ALLOWED; nil for most requests.
+local changes
+if not look and not adjusts and (cost ~= 1 or ncosts > 0) then
+	changes = {{ALLOWED, '#', cost - 1}}
+	for name, c in pairs(costs or {}) do
+		if name ~= 'requests' and c > 0 then changes[#changes + 1] = {ALLOWED, name, c} end
+	end
 end
 
 local concurrency, ownConcurrency, asked, holdEnds, random -- asked: Unix milliseconds of the request, for its rates
@@ -263,15 +273,19 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 				adjusted = meters[name] or {}
 				meters[name] = adjusted
 			end
+			local by, month = set == 0 and sign * n or n - (adjusted[p] or 0), adjusted[MONTH] or 0
 			for q = 1, PERIODS do
-				local before = adjusted[q] or 0
-				adjusted[q] = set == 0 and math.min(math.max(0, before + sign * n), MOST) or q == p and n or before
+				adjusted[q] = math.min(math.max(0, (adjusted[q] or 0) + by), MOST)
 			end
+			local changes = {{ADJUSTED, name, adjusted[MONTH] - month}}
+			addMeters(field, math.floor(now / 86400), isUser, changes)
+			addMeters('u', math.max(day, userDay and struct.unpack(DAY_COUNT, userDay) or 0), false, changes)
 		else
 			if usage then
 				for p = 1, PERIODS + 1 do usage[p] = math.min(usage[p] + cost, MOST) end
 			end
 			if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
+			if changes then addMeters(field, math.floor(now / 86400), isUser, changes) end
 		end
 		if ncosts > 0 then
 			meters = meters or {}
@@ -311,6 +325,7 @@ if adjusts then
 	-- counts no requests
 elseif allowed then
 	userDay = addDay(userDay, cost, day, 'u', ALLOWED)
+	if changes then addMeters('u', (struct.unpack(DAY_COUNT, userDay)), false, changes) end
 elseif keyless then
 	local days = redis.call('HMGET', KEYS[1], 'nu', 'du', 'su')
 	local dsec, denials, dday, recorded = 0, 0, 0, 0
@@ -324,8 +339,13 @@ elseif keyless then
 		denials, recorded = denials + 1, recorded + 1
 	end
 	key = user
-	redis.call('HSET', KEYS[1], 'u', user, 'nu', struct.pack(KEYLESS, dsec, denials, dday, recorded),
-		'du', addDay(days[2], cost, day, 'u', DENIED), 'su', addDay(days[3], cost, day, 'u', SHARED_DENIED))
+	local ofUser, ofShared = addDay(days[2], cost, day, 'u', DENIED), addDay(days[3], cost, day, 'u', SHARED_DENIED)
+	redis.call('HSET', KEYS[1], 'u', user, 'nu', struct.pack(KEYLESS, dsec, denials, dday, recorded), 'du', ofUser, 'su', ofShared)
+	if changes then
+		for _, c in ipairs(changes) do c[1] = DENIED end
+		addMeters('u', (struct.unpack(DAY_COUNT, ofUser)), false, changes)
+		addMeters('u', (struct.unpack(DAY_COUNT, ofShared)), true, changes)
+	end
 	if omit then return reply end
 else
 	local field = 'd' .. ARGV[2]
@@ -342,8 +362,15 @@ else
 	key = string.sub(key, 1, denials_at - 1) .. struct.pack(DENIALS, omitted, dsec, denials) .. string.sub(key, began_at)
 	local ofKey = addDay(ofDay, cost, day, ARGV[2], DENIED) .. struct.pack(RECORDED, recorded)
 	local ofUser = addDay(days[2], cost, day, 'u', DENIED)
+	if changes then
+		for _, c in ipairs(changes) do c[1] = DENIED end
+		addMeters(ARGV[2], (struct.unpack(DAY_COUNT, ofKey)), false, changes)
+		addMeters('u', (struct.unpack(DAY_COUNT, ofUser)), false, changes)
+	end
 	if shared then
-		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser, 'su', addDay(days[3], cost, day, 'u', SHARED_DENIED))
+		local ofShared = addDay(days[3], cost, day, 'u', SHARED_DENIED)
+		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser, 'su', ofShared)
+		if changes then addMeters('u', (struct.unpack(DAY_COUNT, ofShared)), true, changes) end
 	else
 		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser)
 	end

@@ -41,7 +41,8 @@ local function endHolds(field)
 	for at = 1, #list, OPEN do
 		local random = string.sub(list, at + 6, at + 29)
 		local name, i = string.sub(KEYS[1], 1, -2) .. 'w:' .. random, findHold(ofUser, random)
-		if redis.call('EXISTS', name) == 1 then redis.call('SETRANGE', name, 0, '\3') end
+		local hold = redis.call('GET', name)
+		if hold then redis.call('SET', name, '\3' .. string.sub(hold, 2), 'KEEPTTL') end
 		if i then ofUser = string.sub(ofUser, 1, i - 1) .. string.sub(ofUser, i + OPEN) end
 	end
 	if ofUser == '' then redis.call('HDEL', KEYS[1], 'ou') else redis.call('HSET', KEYS[1], 'ou', ofUser) end

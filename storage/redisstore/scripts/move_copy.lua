@@ -6,7 +6,7 @@
 -- Writes: the counter, its fields and data keys, the latest entry in the user's counter; deletes the key's tombstone
 --
 -- KEYS  1 hash of counters of the new user  2 tombstone of the user  3 tombstone of the key there
---       4… data keys of the key: history, past days, request ids
+--       4… data keys of the key: history, past days, days of meters, request ids
 -- ARGV  1 Seq of the key  2 number of the move, modulo 256  3 the counter from move_begin
 --       4 time of the old user's latest entry, '' for none  5 to 9 each field of MOVED, '' for none
 --       10… DUMP and TTL in milliseconds of each data key

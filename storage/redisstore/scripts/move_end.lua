@@ -4,7 +4,7 @@
 -- Writes: deletes the counter, its fields and data keys; writes a tombstone with the number of the move
 --
 -- KEYS  1 hash of counters of the old user  2 tombstone of the key there
---       3… data keys of the key: history, past days, request ids
+--       3… data keys of the key: history, past days, days of meters, request ids
 -- ARGV  1 Seq of the key  2 number of the move, modulo 256
 --       3 lifetime of the tombstone in milliseconds
 --

@@ -13,10 +13,10 @@
 --   4 a counter is missing or about to move
 
 -- shared: the counter of the user has counted the hold; expires: the hold ends because it has expired; waits: see consume.lua; keeps: the
--- held costs stay counted. by is final cost minus held cost. Behind these fields are the starts of the windows, as in consume.lua, and the
--- difference on each other meter.
+-- held costs stay counted; released: the hold gives back all costs, and its request is not counted. by is final cost minus held cost. Behind these
+-- fields are the starts of the windows, as in consume.lua, and the difference on each other meter.
 local flags, sign, by, held, day, cap, nchanges, starts = struct.unpack('>I1i1I7I5I3I4I1', ARGV[1])
-local shared, expires, waits, keeps = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8
+local shared, expires, waits, keeps, released = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8, flags >= 16
 local keyless, entry = ARGV[2] == 'u', ARGV[3]
 by = sign * by
 
@@ -46,6 +46,8 @@ if not keeps then
 		changes[name] = s * n
 	end
 	local holdDay = math.floor(held / 86400)
+	local days = {{ALLOWED, '#', by + (released and 1 or 0)}} -- the changes of the days of meters
+	for name, n in pairs(changes) do days[#days + 1] = {ALLOWED, name, n} end
 
 	-- Each counter that has counted the hold: opens its windows, and changes those that contain the time of the hold.
 	for i = shared and 1 or 2, keyless and 1 or 2 do
@@ -80,11 +82,15 @@ if not keeps then
 		changes.requests = by
 		for name, n in pairs(changes) do
 			local ofMeter = meters[name] or {0, 0, 0, 0, 0, 0, 0}
+			local month = ofMeter[MONTH]
 			meters[name] = ofMeter
 			for p = 1, PERIODS do
 				if p == PERIODS or held >= since[p] then ofMeter[p] = math.min(math.max(0, ofMeter[p] + n), MOST) end
 			end
+			local cut = ofMeter[MONTH] - month - n
+			if cut ~= 0 and held >= since[MONTH] then addMeters(field, holdDay, isUser, {{ADJUSTED, name, cut}}) end
 		end
+		addMeters(field, holdDay, isUser, days)
 		changes.requests = nil
 		if holdDay == math.floor(now / 86400) then
 			t = math.min(math.max(0, t + by), MOST)
@@ -110,7 +116,8 @@ if not keeps then
 		if isUser then user = counter else key = counter end
 	end
 
-	local date, n = struct.unpack(DAY_COUNT, userDay or struct.pack(DAY_COUNT, 0, 0))
+	addMeters('u', holdDay, false, days)
+	local date, n = struct.unpack(DAY_COUNT, addDay(userDay, 0, holdDay, 'u', ALLOWED)) -- an import may have removed the day of the hold
 	if date == holdDay then
 		redis.call('HSET', KEYS[1], 'au', struct.pack(DAY_COUNT, date, math.min(math.max(0, n + by), MOST)))
 	else

@@ -27,6 +27,7 @@
 -- order of core.PeriodUsage, then that of the day. METER is the usage of another meter: a number for each period.
 local NARROW, WIDE, METER = '>I5I4c14I1I5I5I5I5I5I5I5I5', '>I5I4c14I1I7I7I7I7I7I7I7I7I5', '>I7I7I7I7I7I7I7'
 local PERIODS, MOST_NARROW, form_at, usage_at = (#METER - 1) / 2, 1099511627775, 24, 25
+local MONTH = 3 -- the place of the month among the periods
 
 -- DENIALS has the fields that change with a denial. LAST has the fields of a key from the last use on, LATEST
 -- the latest entry of a user.

@@ -1,0 +1,190 @@
+package core
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The bounds of a ranking.
+const (
+	RankFrom  = 50      // per cent of a limit: a counter that has used less of each limit is in no ranking
+	MaxRanked = 100_000 // counters of an account
+
+	// MaxSwept is the number of counters whose ended windows one call of [Store.Ranking] removes: the work of a few milliseconds.
+	MaxSwept = 1000
+)
+
+// Fill is how full a limit of a counter is, at least RankFrom.
+type Fill struct {
+	Meter   string
+	Period  Period
+	Percent int64 // used, in per cent of the limit, rounded down, at most MaxPercent
+	End     int64 // of the window, in Unix seconds; NoEnd for a window without an end
+}
+
+// The bounds of a [Fill].
+const (
+	MaxPercent = 1_000_000_000
+	NoEnd      = 1<<40 - 1 // more than 5 bytes hold in no store
+)
+
+// Ranked is a counter in the ranking of its account. Its fills are sorted by meter and period, without duplicates.
+type Ranked struct {
+	CounterID // with a KeyID it has no UserID
+	Fills     []Fill
+
+	// Was, for [Store.Rank], are the fills that the counter must have so that Fills replace them. Without Was, Fills only raise: see [RaiseFills].
+	Was []Fill
+}
+
+// RankingQuery selects counters of a ranking.
+type RankingQuery struct {
+	Meter string    // of the fills, "" for any
+	From  int64     // the smallest Percent of one of these fills
+	At    time.Time // fills whose windows have ended at this time do not count
+}
+
+// Ranking is a page of the counters of an account that are the fullest.
+type Ranking struct {
+	Counters []Ranked // the counter with the highest fill of the query first; ties: users by ID, then keys by KeyID
+	Total    int      // on all pages
+
+	// Behind reports that more than MaxSwept counters had windows that have ended since the last call. The page and Total may include some of
+	// them: call Ranking again.
+	Behind bool
+
+	// WholeAt is the last time given to [Store.CompleteRanking], the zero time for none.
+	WholeAt time.Time
+}
+
+// Compare orders counters of one account: users by ID, then keys by KeyID.
+func (id CounterID) Compare(other CounterID) int {
+	return cmp.Or(strings.Compare(id.KeyID, other.KeyID), cmp.Compare(id.UserID, other.UserID))
+}
+
+// fill returns the fill of a limit, and false for less than RankFrom.
+func (l Limit) fill(u Usage) (f Fill, ok bool) {
+	if u.Used < l.Max/2 || l.Unlimited() || u.Used <= 0 {
+		return f, false
+	}
+	f = Fill{l.Meter, l.Period, percent(u.Used, l.Max), NoEnd}
+	if u.Window.Ends() {
+		f.End = min(u.Window.End.Unix(), NoEnd)
+	}
+	return f, f.Percent >= RankFrom
+}
+
+// percent returns used in per cent of limit, rounded down, at most MaxPercent.
+func percent(used, limit int64) int64 {
+	limit = max(limit, 1)
+	if used > math.MaxInt64/100 {
+		return MaxPercent
+	}
+	return min(used*100/limit, MaxPercent)
+}
+
+// FillsOf returns the fills of the limits of one counter.
+func FillsOf(limits []LimitUsage) (fills []Fill) {
+	for i := range limits {
+		if f, ok := limits[i].fill(limits[i].Usage); ok {
+			fills = addFill(fills, f)
+		}
+	}
+	return fills
+}
+
+// addFill adds a fill to a sorted list. Of two of the same meter and period, the higher one stays.
+func addFill(fills []Fill, f Fill) []Fill {
+	i, has := slices.BinarySearchFunc(fills, f, Fill.compareLimit)
+	if !has {
+		return slices.Insert(fills, i, f)
+	}
+	if fills[i].Percent < f.Percent {
+		fills[i] = f
+	}
+	return fills
+}
+
+func (f Fill) compareLimit(other Fill) int {
+	return cmp.Or(strings.Compare(f.Meter, other.Meter), cmp.Compare(f.Period, other.Period))
+}
+
+// RaiseFills returns the present fills of a counter after more fills, in a new slice. Of two fills of the same meter and period, the new one
+// replaces the present one if it is higher, or if its window ends later.
+func RaiseFills(present, more []Fill) []Fill {
+	raised := slices.Clone(present)
+	for _, f := range more {
+		i, has := slices.BinarySearchFunc(raised, f, Fill.compareLimit)
+		switch {
+		case !has:
+			raised = slices.Insert(raised, i, f)
+		case f.Percent > raised[i].Percent || f.End > raised[i].End:
+			raised[i] = f
+		}
+	}
+	return raised
+}
+
+// LiveFills returns the fills whose windows have not ended at a time, in a new slice.
+func LiveFills(fills []Fill, at time.Time) (live []Fill) {
+	for _, f := range fills {
+		if f.End == NoEnd || at.Unix() < f.End {
+			live = append(live, f)
+		}
+	}
+	return live
+}
+
+// HighestFill returns the highest Percent among the fills of a meter, or of all meters for "". It is 0 for none.
+func HighestFill(fills []Fill, meter string) (highest int64) {
+	for _, f := range fills {
+		if meter == "" || f.Meter == meter {
+			highest = max(highest, f.Percent)
+		}
+	}
+	return highest
+}
+
+// Fullness identifies the fills of the counters of a request after its decision: two equal values stand for the same fills. It is 0 if there are none.
+func (c *Consumption) Fullness(v *ConsumeResult) (mix uint64) {
+	if v.Limits == nil { // the usual request, without copies
+		if f, ok := c.LimitAt(0).fill(v.Usage); ok {
+			return f.mix(0)
+		}
+		return 0
+	}
+	for i := range v.Limits {
+		if f, ok := v.Limits[i].fill(v.Limits[i].Usage); ok {
+			mix = f.mix(mix + uint64(i))
+		}
+	}
+	return mix
+}
+
+// mix returns a hash of the fill and of an earlier hash, never 0.
+func (f Fill) mix(earlier uint64) uint64 {
+	const prime = 0x9E3779B97F4A7C15 // 2⁶⁴ divided by the golden ratio
+	h := ((earlier ^ uint64(f.End)) * prime) ^ uint64(f.Percent)
+	return max(1, (h^h>>29)*prime)
+}
+
+// Ranked returns the fills of the deciding counter, and of the key if it has limits of its own, after a decision.
+func (c *Consumption) Ranked(v *ConsumeResult) (list []Ranked) {
+	limits, key := v.Limits, CounterID{Account: c.Account, KeyID: c.KeyID}
+	if limits == nil {
+		limits = []LimitUsage{{Limit: c.LimitAt(0), Usage: v.Usage}}
+	}
+	shared := len(limits)
+	if c.Shared {
+		shared = min(shared, 1+len(c.Further))
+	}
+	for _, r := range []Ranked{{CounterID: c.DecidingCounter(), Fills: FillsOf(limits[:shared])}, {CounterID: key, Fills: FillsOf(limits[shared:])}} {
+		if len(r.Fills) > 0 {
+			list = append(list, r)
+		}
+	}
+	return list
+}

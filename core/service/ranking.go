@@ -1,0 +1,219 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A ranking of the store lists the fullest counters of an account, see [core.Store.Rank]. Three things keep it:
+//
+//   - A decision that changes how full a limit is, in whole per cent, ranks its counters: rankDecision.
+//   - A change without a decision, such as a settlement or another plan of a user, makes its counter due. KeepRankings ranks the due counters.
+//   - RankAccounts ranks all counters of an account whose ranking is not whole, and once a day.
+//
+// A fill is never too low for long, and may be too high: [Service.Thresholds] reads the counters again.
+
+// rankAgainAfter is the time after which a decision ranks its counters although nothing has changed: a node may have lost the earlier change.
+const rankAgainAfter = 10 * time.Minute
+
+// noted are hashes of what the service has noted after the last decision of a key or user: equal hashes need no second note.
+type noted struct {
+	fullness atomic.Uint64 // see Service.rankDecision
+	address  atomic.Uint64 // see recentAddresses.note
+}
+
+// rankDecision ranks the counters of a request, unless last says that an earlier decision has done so.
+func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
+	fullness := c.Fullness(v)
+	if fullness == 0 || v.FirstTerms != nil {
+		return
+	}
+	if fullness ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)); last.Swap(fullness) == fullness {
+		return
+	}
+	if s.store.Rank(context.Background(), c.Account, c.Ranked(v), true) != nil {
+		last.Store(0)
+	}
+}
+
+// dueAfter makes the counters due that have counted a hold, when its final costs exceed the held ones.
+func (s *Service) dueAfter(account string, h *core.Hold) {
+	if len(h.Overrun()) == 0 {
+		return
+	}
+	if h.Shared {
+		s.due.add(account, dueCounter{CounterID: core.CounterID{Account: account, UserID: h.UserID}})
+	}
+	if h.KeyID != "" {
+		s.due.add(account, dueCounter{CounterID: core.CounterID{Account: account, KeyID: h.KeyID}})
+	}
+}
+
+// KeepRankings ranks the due counters of all accounts, and removes windows that have ended. Call it every few seconds. With an error, the next call
+// goes on.
+func (s *Service) KeepRankings(ctx context.Context) error {
+	return s.eachAccount(ctx, func(account string) error {
+		err := s.rankDue(ctx, account, maxDue)
+		for behind := true; behind && err == nil; {
+			var r core.Ranking
+			r, err = s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: s.now()}, core.Page{Number: 1})
+			behind = r.Behind
+		}
+		return err
+	})
+}
+
+// RankingKept is the age of a ranking at which RankAccounts ranks all counters of its account again.
+const RankingKept = 24 * time.Hour
+
+// RankAccounts ranks all counters of each account whose ranking is not whole, or older than RankingKept. It rests as long as it works, so that it takes
+// half a processor: a million counters take minutes. Call it every few seconds, beside KeepRankings. With an error, the next call begins with the same account.
+func (s *Service) RankAccounts(ctx context.Context) error {
+	return s.eachAccount(ctx, func(account string) error {
+		now := s.now()
+		r, err := s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: now}, core.Page{Number: 1})
+		if err != nil || !r.WholeAt.IsZero() && now.Before(r.WholeAt.Add(RankingKept)) && !s.due.hasAll(account) {
+			return err
+		}
+		return s.rankAccount(ctx, account, func(took time.Duration) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(took):
+			}
+		})
+	})
+}
+
+func (s *Service) eachAccount(ctx context.Context, fn func(account string) error) error {
+	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
+	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error { return fn(a.ID) })
+}
+
+// rankDue ranks at most most due counters of an account, and the counters of the keys of due users. The ranking of an account that is due as a whole is
+// not whole then, and left to RankAccounts.
+func (s *Service) rankDue(ctx context.Context, account string, most int) error {
+	due, all := s.due.take(account, most)
+	if all {
+		return s.store.CompleteRanking(ctx, account, time.Time{})
+	}
+	var ids []core.CounterID
+	for _, c := range due {
+		ids = append(ids, c.CounterID)
+	}
+	counters, err := s.counterTermsOf(ctx, ids)
+	if err == nil {
+		err = s.rankLimited(ctx, account, counters)
+	}
+	for _, c := range due {
+		if err == nil && c.keys {
+			err = s.rankKeysOf(ctx, account, c.UserID)
+		}
+	}
+	if err != nil {
+		s.due.add(account, due...)
+	}
+	return err
+}
+
+// rankKeysOf ranks the counters of the keys of a user.
+func (s *Service) rankKeysOf(ctx context.Context, account string, user int64) error {
+	u, err := s.store.User(ctx, account, user)
+	if errors.Is(err, core.ErrUserNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.rankKeys(ctx, account, core.KeyFilter{UserID: user}, map[int64]*core.User{user: u}, noRest)
+}
+
+// rankLimited ranks counters with their usage now.
+func (s *Service) rankLimited(ctx context.Context, account string, counters []counterTerms) error {
+	for i := 0; i < len(counters); i += core.MaxImport {
+		part := counters[i:min(i+core.MaxImport, len(counters))]
+		usages, err := s.usagesOf(ctx, part)
+		if err != nil {
+			return err
+		}
+		var list []core.Ranked
+		for i, limits := range usages {
+			if fills := core.FillsOf(limits); len(fills) > 0 {
+				list = append(list, core.Ranked{CounterID: part[i].CounterID, Fills: fills})
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		if err := s.store.Rank(ctx, account, list, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rankAccount ranks all counters of an account, a page of users or keys at a time. It calls rest after each page with the duration of its work.
+func (s *Service) rankAccount(ctx context.Context, account string, rest func(time.Duration)) (err error) {
+	s.due.forget(account) // a change from now on makes its counters due again
+	defer func() {
+		if err != nil {
+			s.due.addAll(account)
+		}
+	}()
+	began, special := s.now(), map[int64]*core.User{}
+	users := func(p core.Page) ([]*core.User, int, error) { return s.store.Users(ctx, account, core.UserFilter{}, p) }
+	err = core.EachPage(ctx, core.ReadSize, users, func(list []*core.User) error {
+		start := time.Now()
+		defer func() { rest(time.Since(start)) }()
+		var counters []counterTerms
+		for _, u := range list {
+			if len(u.Anchors) > 0 || u.Overrides != nil {
+				special[u.ID] = &core.User{ID: u.ID, Anchors: u.Anchors, Overrides: u.Overrides}
+			}
+			if u.PlanID == "" {
+				continue
+			}
+			c, err := s.limitedBy(ctx, account, u, nil)
+			if err != nil {
+				return err
+			}
+			counters = append(counters, c)
+		}
+		return s.rankLimited(ctx, account, counters)
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.rankKeys(ctx, account, core.KeyFilter{}, special, rest); err != nil {
+		return err
+	}
+	return s.store.CompleteRanking(ctx, account, began)
+}
+
+// noRest is the rest in a call that a client waits for.
+func noRest(time.Duration) {}
+
+// rankKeys ranks the counters of the keys that match a filter, a page at a time. special are the users with anchors or overrides.
+func (s *Service) rankKeys(ctx context.Context, account string, f core.KeyFilter, special map[int64]*core.User, rest func(time.Duration)) error {
+	keys := func(p core.Page) ([]*core.Key, int, error) { return s.store.Keys(ctx, account, f, p) }
+	return core.EachPage(ctx, core.ReadSize, keys, func(list []*core.Key) error {
+		start := time.Now()
+		defer func() { rest(time.Since(start)) }()
+		var counters []counterTerms
+		for _, k := range list {
+			if k.PlanID == "" && len(k.Own().Limits) == 0 {
+				continue
+			}
+			c, err := s.limitedBy(ctx, account, cmp.Or(special[k.UserID], &core.User{ID: k.UserID}), k)
+			if err != nil {
+				return err
+			}
+			counters = append(counters, c)
+		}
+		return s.rankLimited(ctx, account, counters)
+	})
+}

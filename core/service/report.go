@@ -1,0 +1,337 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ReportQuery selects the rows of [Service.StreamReport]. A row adds up all traffic with the same values in the chosen members. Key also chooses
+// User. Without Meter, the rows have the meter requests alone.
+type ReportQuery struct {
+	First, Last core.Date // both included, at most [core.DaysKept] days
+
+	User, Key, Plan, Meter, Day, Month bool // Day has precedence over Month
+}
+
+// ReportRow is one row of a report. A member that the report does not group by is zero.
+type ReportRow struct {
+	User  *core.User // nil for the deleted users
+	Key   *core.Key  // nil for what no existing key of the user has used
+	Plan  *core.Plan // nil for none
+	Meter string
+	Date  core.Date // the day, or the first day of the month
+	ReportNumbers
+}
+
+// The bounds of a report.
+const (
+	reportRows   = 1_000   // passed to write at once
+	reportGroups = 100_000 // in memory, of a report that groups neither by user nor by key
+	reportDays   = 16_000  // days of counters that are read at once: of a month, 500 counters
+	reportRest   = 1       // pause between two reads, as a multiple of the first one: a report takes at most half a processor
+)
+
+// StreamReport calls write with the use of an account in a range of days, at most 1,000 rows in one call. The slice is valid during the call.
+// Rows without numbers are left out. The rows of a user are together, and the oldest user comes first. The rows of the keys of a user come before the row of what no
+// existing key has used. The deleted users come last. The sum of all rows is the traffic of [Service.AccountDays].
+//
+// The use of a key with a plan of its own belongs to that plan. All other use of a user belongs to the plan of the user. Names and plans are the present ones. A key that was
+// moved to another user brings all its days. The row without a key of its new user subtracts the days that belong to the former user, so the sum of each user stays right.
+//
+// The overage of a counter is its use beyond a limit with [core.AllowExceed], see [core.Terms.ExceedLimits] and [core.OverageOn]. The limits in force at the end of the range apply, or the
+// present limits if the range ends later. The overage of a counter that keys share is in the row without a key.
+//
+// A user that is deleted during the call may be missing. Each read of the store is a large query of its own: an account runs one at a time.
+// The report ends with the error of write.
+func (s *Service) StreamReport(ctx context.Context, account string, q ReportQuery, write func([]ReportRow) error) error {
+	if err := checkDays(q.First, q.Last); err != nil {
+		return err
+	}
+	q.User = q.User || q.Key
+	r := &report{s: s, ctx: ctx, account: account, q: q, at: (q.Last + 1).Start().Add(-time.Nanosecond), plans: map[string]*core.Plan{}, write: write, rest: reportGroup{}}
+	if now := s.now(); now.Before(r.at) {
+		r.at = now
+	}
+	if err := r.readPlans(); err != nil {
+		return err
+	}
+	deleted, err := r.days([]core.CounterID{{Account: account}}, q.First)
+	if err != nil {
+		return err
+	}
+	if err := eachOnce(r, r.users, func(u *core.User) int64 { return u.ID }, r.ofUsers); err != nil {
+		return err
+	}
+	r.rest.add(&q, "", deleted[0], 1)
+	if err := r.flush(nil, nil, r.rest); err != nil {
+		return err
+	}
+	return r.send()
+}
+
+// report is a report that is being made.
+type report struct {
+	s       *Service
+	ctx     context.Context
+	account string
+	q       ReportQuery
+	begun   bool                  // the first read has succeeded
+	at      time.Time             // the limits of this time apply
+	plans   map[string]*core.Plan // by id
+	exceeds bool                  // a plan has a limit that denies nothing
+	write   func([]ReportRow) error
+	rows    []ReportRow // not yet written
+	rest    reportGroup // of a user, without the rows of its keys; or of the whole account
+}
+
+// read runs a read of the store as a large query of its own, so that other queries of the account run between two reads, and a slow client keeps none
+// waiting. Too many waiting queries fail only the first read.
+func (r *report) read(fn func() error) error {
+	err := r.s.runLargeQuery(r.ctx, r.account, reportRest, fn)
+	for r.begun && errors.Is(err, ErrTooManyRequests) && r.ctx.Err() == nil {
+		select {
+		case <-r.ctx.Done():
+		case <-time.After(stepRetry):
+			err = r.s.runLargeQuery(r.ctx, r.account, reportRest, fn)
+		}
+	}
+	r.begun = r.begun || err == nil
+	return err
+}
+
+func (r *report) readPlans() error {
+	list := func(p core.Page) ([]*core.Plan, int, error) { return r.s.store.Plans(r.ctx, r.account, p) }
+	return r.read(func() error {
+		return core.Each(r.ctx, core.ReadSize, list, func(pl *core.Plan) error {
+			terms := pl.Terms()
+			r.plans[pl.ID], r.exceeds = pl, r.exceeds || len(terms.ExceedLimits()) > 0
+			return nil
+		})
+	})
+}
+
+// plan returns a plan, nil for none.
+func (r *report) plan(id string) *core.Plan {
+	if r.plans[id] == nil && id != "" { // it is new
+		if pl, err := r.s.store.Plan(r.ctx, r.account, id); err == nil {
+			r.plans[id] = pl
+		}
+	}
+	return r.plans[id]
+}
+
+func (r *report) planSeq(id string) int64 {
+	if pl := r.plan(id); pl != nil {
+		return pl.Seq
+	}
+	return 0
+}
+
+// limits returns the limits of a counter that have an overage, and the first day that their overage needs. The key is nil for the counter of the user.
+func (r *report) limits(u *core.User, k *core.Key) (limits map[string]core.Limit, from core.Date) {
+	from = r.q.First
+	plan := u.PlanID
+	if k != nil {
+		plan = k.PlanID
+	}
+	pl := r.plan(plan)
+	if pl == nil || !r.exceeds {
+		return nil, from
+	}
+	terms := termsOf(pl, u, nil, r.at)
+	limits = terms.ExceedLimits()
+	for _, l := range limits {
+		from = min(from, l.OverageFrom(r.q.First, u.Anchors))
+	}
+	return limits, from
+}
+
+func (r *report) users(p core.Page) (list []*core.User, total int, err error) {
+	err = r.read(func() error {
+		list, total, err = r.s.store.Users(r.ctx, r.account, core.UserFilter{}, p)
+		return err
+	})
+	return list, total, err
+}
+
+// days returns the days of counters from a date on.
+func (r *report) days(ids []core.CounterID, from core.Date) (lists [][]core.CounterDay, err error) {
+	err = r.read(func() error {
+		lists, err = r.s.store.DaysOf(r.ctx, ids, from, r.q.Last)
+		return err
+	})
+	return lists, err
+}
+
+// ofUsers adds the rows of some users.
+func (r *report) ofUsers(users []*core.User) error {
+	return eachCounter(r, users, func(u *core.User) (core.CounterID, core.Date) {
+		_, from := r.limits(u, nil)
+		return core.CounterID{Account: r.account, UserID: u.ID}, from
+	}, r.ofUser)
+}
+
+// ofUser adds the rows of a user and its keys.
+func (r *report) ofUser(u *core.User, days []core.CounterDay) error {
+	r.rest.add(&r.q, u.PlanID, days, 1)
+	if limits, _ := r.limits(u, nil); len(limits) > 0 {
+		r.rest.addOverage(&r.q, u.PlanID, totalsOf(days, true), limits, u.Anchors)
+	}
+	if r.q.Key || r.q.Plan || r.exceeds {
+		keys := func(p core.Page) (list []*core.Key, total int, err error) {
+			err = r.read(func() error {
+				list, total, err = r.s.store.Keys(r.ctx, r.account, core.KeyFilter{UserID: u.ID}, p)
+				return err
+			})
+			return list, total, err
+		}
+		ofKeys := func(keys []*core.Key) error { return r.ofKeys(u, keys) }
+		if err := eachOnce(r, keys, func(k *core.Key) int64 { return k.Seq }, ofKeys); err != nil {
+			return err
+		}
+	}
+	if len(r.rest) > reportGroups {
+		return core.Invalid("group_by", fmt.Sprintf("The report has more than %d rows for the whole account: group by user, or by fewer members", reportGroups))
+	}
+	if !r.q.User {
+		return nil
+	}
+	return r.flush(u, nil, r.rest)
+}
+
+// ofKeys adds the rows of some keys of a user. Without rows of their own, the keys that share the plan of their user are of no interest.
+func (r *report) ofKeys(u *core.User, keys []*core.Key) error {
+	if !r.q.Key {
+		keys = slices.DeleteFunc(keys, func(k *core.Key) bool { return k.PlanID == "" })
+	}
+	return eachCounter(r, keys, func(k *core.Key) (core.CounterID, core.Date) {
+		_, from := r.limits(u, k)
+		return core.CounterID{Account: r.account, KeyID: k.ID}, from
+	}, func(k *core.Key, days []core.CounterDay) error {
+		plan, into := u.PlanID, r.rest
+		if k.PlanID != "" {
+			plan = k.PlanID
+		}
+		if r.q.Key {
+			into = reportGroup{}
+		}
+		if r.q.Key || r.q.Plan {
+			r.rest.add(&r.q, u.PlanID, days, -1)
+			into.add(&r.q, plan, days, 1)
+		}
+		if limits, _ := r.limits(u, k); k.PlanID != "" && len(limits) > 0 {
+			into.addOverage(&r.q, plan, totalsOf(days, false), limits, u.Anchors)
+		}
+		if !r.q.Key {
+			return nil
+		}
+		return r.flush(u, k, into)
+	})
+}
+
+// flush adds the rows of a group, and empties the group.
+func (r *report) flush(u *core.User, k *core.Key, g reportGroup) error {
+	for _, c := range g.cells(r.planSeq) {
+		r.rows = append(r.rows, ReportRow{User: u, Key: k, Plan: r.plan(c.plan), Meter: c.meter, Date: c.date, ReportNumbers: *g[c]})
+		if len(r.rows) == reportRows {
+			if err := r.send(); err != nil {
+				return err
+			}
+		}
+	}
+	clear(g)
+	return nil
+}
+
+// send writes the rows.
+func (r *report) send() error {
+	if len(r.rows) == 0 {
+		return nil
+	}
+	err := r.write(r.rows)
+	r.rows = r.rows[:0]
+	return err
+}
+
+// totalsOf returns the traffic of days, or only the traffic that the counter of the user has decided.
+func totalsOf(days []core.CounterDay, shared bool) []core.DayTotals {
+	list := make([]core.DayTotals, len(days))
+	for i := range days {
+		list[i] = days[i].Totals(shared)
+	}
+	return list
+}
+
+// eachCounter calls fn with the days of the counter of each item. It reads the days of so many counters at once that their number is bounded.
+func eachCounter[T any](r *report, list []T, of func(T) (core.CounterID, core.Date), fn func(T, []core.CounterDay) error) error {
+	for len(list) > 0 {
+		var ids []core.CounterID
+		from := r.q.First
+		for _, item := range list {
+			id, first := of(item)
+			if first = min(first, from); len(ids) > 0 && (len(ids)+1)*int(r.q.Last-first+1) > reportDays || len(ids) == core.ReadSize {
+				break
+			}
+			ids, from = append(ids, id), first
+		}
+		days, err := r.days(ids, from)
+		if err != nil {
+			return err
+		}
+		for i := range ids {
+			if err := fn(list[i], days[i]); err != nil {
+				return err
+			}
+		}
+		list = list[len(ids):]
+	}
+	return nil
+}
+
+// errMoving means that a list changes faster than eachOnce reads it.
+var errMoving = core.Unavailable(errors.New("the resources of the account are deleted faster than they are read"))
+
+// eachOnce calls fn with all items of a list that is ordered by their numbers, [core.ReadSize] at a time. Items that are deleted meanwhile move the others: after each
+// page, eachOnce makes sure that the last item of the page before is where it was, or else reads from one page earlier.
+func eachOnce[T any](r *report, list func(core.Page) ([]T, int, error), number func(T) int64, fn func([]T) error) error {
+	last, back := int64(-1), 0
+	for p := (core.Page{Number: 1, Size: core.ReadSize}); ; {
+		if err := r.ctx.Err(); err != nil { // the caller is gone
+			return err
+		}
+		items, _, err := list(p)
+		if err != nil {
+			return err
+		}
+		full := len(items) == p.Size
+		if p.Number > 1 {
+			before, _, err := list(core.Page{Number: p.Offset(), Size: 1})
+			if err != nil {
+				return err
+			}
+			if len(before) == 0 || number(before[0]) > last {
+				if back++; back > 1_000 {
+					return errMoving
+				}
+				p.Number--
+				continue
+			}
+		}
+		items = slices.DeleteFunc(items, func(item T) bool { return number(item) <= last })
+		if len(items) > 0 {
+			last = number(items[len(items)-1])
+			if err := fn(items); err != nil {
+				return err
+			}
+		}
+		if !full {
+			return nil
+		}
+		p.Number++
+	}
+}

@@ -1,0 +1,107 @@
+package service
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ReportNumbers are the numbers of a row of a report.
+type ReportNumbers struct {
+	core.MeterTraffic
+	Overage  int64        // how much of the use is beyond a limit that denies nothing
+	Requests core.Traffic // of the meter requests: the numbers of requests
+}
+
+func (n *ReportNumbers) add(m *ReportNumbers, sign int64) {
+	n.Allowed, n.Denied, n.Adjusted = n.Allowed+sign*m.Allowed, n.Denied+sign*m.Denied, n.Adjusted+sign*m.Adjusted
+	n.Overage += sign * m.Overage
+	n.Requests.Allowed, n.Requests.Denied = n.Requests.Allowed+sign*m.Requests.Allowed, n.Requests.Denied+sign*m.Requests.Denied
+}
+
+// reportCell is what a row is grouped by besides the user and the key.
+type reportCell struct {
+	plan  string
+	meter string
+	date  core.Date
+}
+
+// reportGroup has the rows of one user or key, or of the whole account.
+type reportGroup map[reportCell]*ReportNumbers
+
+// cell returns a group of a report.
+func (q *ReportQuery) cell(plan, meter string, date core.Date) (c reportCell) {
+	if q.Plan {
+		c.plan = plan
+	}
+	if c.meter = core.MeterRequests; q.Meter {
+		c.meter = meter
+	}
+	switch {
+	case q.Day:
+		c.date = date
+	case q.Month:
+		year, month, _ := date.Start().Date()
+		c.date = core.DateOf(time.Date(year, month, 1, 0, 0, 0, 0, time.UTC))
+	}
+	return c
+}
+
+// add adds days to the group, or takes them away. It leaves out the days and meters that are not of the report.
+func (g reportGroup) add(q *ReportQuery, plan string, days []core.CounterDay, sign int64) {
+	for i := range days {
+		d := &days[i]
+		if d.Date < q.First || d.Date > q.Last {
+			continue
+		}
+		requests := ReportNumbers{MeterTraffic: core.MeterTraffic{Allowed: d.Allowed, Denied: d.Denied}, Requests: d.Traffic}
+		for j := range d.Meters {
+			switch m := &d.Meters[j]; {
+			case m.Meter == core.MeterCount:
+				requests.Requests.Allowed -= m.Allowed
+				requests.Requests.Denied -= m.Denied
+			case m.Meter == core.MeterRequests:
+				requests.Adjusted = m.Adjusted
+			case q.Meter:
+				g.addTo(q.cell(plan, m.Meter, d.Date), &ReportNumbers{MeterTraffic: m.MeterTraffic}, sign)
+			}
+		}
+		g.addTo(q.cell(plan, core.MeterRequests, d.Date), &requests, sign)
+	}
+}
+
+// addOverage adds the overage of a counter.
+func (g reportGroup) addOverage(q *ReportQuery, plan string, days []core.DayTotals, limits map[string]core.Limit, anchors core.Anchors) {
+	for meter, l := range limits {
+		if !q.Meter && meter != core.MeterRequests {
+			continue
+		}
+		for date, n := range core.OverageOn(days, l, anchors) {
+			if q.First <= date && date <= q.Last {
+				g.addTo(q.cell(plan, meter, date), &ReportNumbers{Overage: n}, 1)
+			}
+		}
+	}
+}
+
+func (g reportGroup) addTo(c reportCell, n *ReportNumbers, sign int64) {
+	if *n == (ReportNumbers{}) {
+		return
+	}
+	if g[c] == nil {
+		g[c] = &ReportNumbers{}
+	}
+	g[c].add(n, sign)
+}
+
+// cells returns the groups with numbers, by plan, date and meter.
+func (g reportGroup) cells(planSeq func(id string) int64) []reportCell {
+	maps.DeleteFunc(g, func(_ reportCell, n *ReportNumbers) bool { return *n == ReportNumbers{} })
+	return slices.SortedFunc(maps.Keys(g), func(a, b reportCell) int {
+		return cmp.Or(cmp.Compare(planSeq(a.plan), planSeq(b.plan)), cmp.Compare(a.date, b.date), strings.Compare(a.meter, b.meter))
+	})
+}

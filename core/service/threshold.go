@@ -1,0 +1,174 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The bounds of the share that [Service.Thresholds] takes, in per cent.
+const (
+	MinThreshold = core.RankFrom
+	MaxThreshold = 1000
+)
+
+// FullCounter is a counter that is near a limit, with its owner.
+type FullCounter struct {
+	User *core.User // shared: not to be changed
+	Key  *core.Key  // nil for the counter of a user, which its keys without a plan of their own share
+	Plan *core.Plan // in force
+
+	core.LimitUsage                   // the fullest limit of the meter that was asked for
+	Limits          []core.LimitUsage // all limits of the counter, in the order of the terms
+
+	// Denied is the cost of the denied requests of the key or user, on the days of the window of the fullest limit.
+	Denied int64
+}
+
+// Thresholds is a page of the counters that are at or over a share of one of their limits.
+type Thresholds struct {
+	Counters []FullCounter // fullest first, by whole per cent
+	Total    int           // on all pages, at most [core.MaxRanked]
+
+	// Complete is false while the counters of the account are being ranked: some may be missing, and Total may be wrong.
+	Complete bool
+}
+
+// The bounds of the work of one call.
+const (
+	maxDueAtOnce  = 100 // due counters that a call ranks first
+	maxCorrecting = 10  // reads of the page: again after it had counters that were no longer full, or windows that had ended
+)
+
+// Thresholds returns a page of the counters of an account that have used so many per cent or more of one of their limits: of any meter, or of the
+// meters with a name. The figures are of now.
+func (s *Service) Thresholds(ctx context.Context, account string, over int64, meter string, p core.Page) (t Thresholds, err error) {
+	if over < MinThreshold || over > MaxThreshold {
+		return t, core.Invalid("over", fmt.Sprintf("Over must be a whole number of per cent from %d to %d", MinThreshold, MaxThreshold))
+	}
+	if err := s.checkMeter(ctx, account, meter); err != nil {
+		return t, err
+	}
+	if err := s.rankDue(ctx, account, maxDueAtOnce); err != nil {
+		return t, err
+	}
+	if err := s.rankSmall(ctx, account); err != nil {
+		return t, err
+	}
+	q := core.RankingQuery{Meter: meter, From: over, At: s.now()}
+	for range maxCorrecting {
+		r, err := s.store.Ranking(ctx, account, q, p)
+		if err != nil {
+			return t, err
+		}
+		full, corrected, err := s.fullCounters(ctx, account, &q, r.Counters)
+		if err != nil {
+			return t, err
+		}
+		t = Thresholds{full, r.Total - (len(r.Counters) - len(full)), !r.WholeAt.IsZero() && !r.Behind && len(corrected) == 0}
+		if len(corrected) > 0 {
+			if err := s.store.Rank(ctx, account, corrected, false); err != nil {
+				return t, err
+			}
+		} else if !r.Behind {
+			break
+		}
+	}
+	slices.SortStableFunc(t.Counters, func(a, b FullCounter) int { return cmp.Compare(b.Share(), a.Share()) })
+	return t, s.countDenied(ctx, account, t.Counters)
+}
+
+// checkMeter returns an error unless the meter is one of the account, or "".
+func (s *Service) checkMeter(ctx context.Context, account, meter string) error {
+	if meter == "" || meter == core.MeterRequests {
+		return nil
+	}
+	meters, err := s.meters.get(ctx, account)
+	if err == nil && !meters.has(meter) {
+		err = core.Invalid("meter", "No limit and no price of the account names this meter")
+	}
+	return err
+}
+
+// rankSmall ranks the counters of an account whose ranking is not whole, if the account has at most core.ReadSize users and keys. RankAccounts ranks
+// the counters of a larger account.
+func (s *Service) rankSmall(ctx context.Context, account string) error {
+	r, err := s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: s.now()}, core.Page{Number: 1})
+	if err != nil || !r.WholeAt.IsZero() {
+		return err
+	}
+	one := core.Page{Number: 1, Size: 1}
+	_, users, err := s.store.Users(ctx, account, core.UserFilter{}, one)
+	if err != nil || users > core.ReadSize {
+		return err
+	}
+	_, keys, err := s.store.Keys(ctx, account, core.KeyFilter{}, one)
+	if err != nil || users+keys > core.ReadSize {
+		return err
+	}
+	return s.rankAccount(ctx, account, noRest)
+}
+
+// fullCounters reads the counters of a page of a ranking. It returns the counters that are as full as the query says, and a correction of each counter that is less full than the
+// ranking says.
+func (s *Service) fullCounters(ctx context.Context, account string, q *core.RankingQuery, page []core.Ranked) (full []FullCounter, corrected []core.Ranked, err error) {
+	ids := make([]core.CounterID, len(page))
+	was := map[core.CounterID][]core.Fill{}
+	for i, c := range page {
+		ids[i], was[c.CounterID] = c.CounterID, c.Fills
+	}
+	counters, err := s.counterTermsOf(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	usages, err := s.usagesOf(ctx, counters)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, c := range counters {
+		fills := core.FillsOf(usages[i])
+		if highest := core.HighestFill(fills, q.Meter); highest >= q.From {
+			full = append(full, FullCounter{User: c.user, Key: c.key, Plan: c.plan, LimitUsage: fullest(usages[i], q.Meter), Limits: usages[i]})
+			if highest >= core.HighestFill(was[c.CounterID], q.Meter) {
+				delete(was, c.CounterID)
+			}
+		}
+		if before, wrong := was[c.CounterID]; wrong {
+			corrected = append(corrected, core.Ranked{CounterID: c.CounterID, Fills: fills, Was: before})
+			delete(was, c.CounterID)
+		}
+	}
+	for _, c := range page {
+		if before, gone := was[c.CounterID]; gone && !slices.ContainsFunc(counters, func(l counterTerms) bool { return l.CounterID == c.CounterID }) {
+			corrected = append(corrected, core.Ranked{CounterID: c.CounterID, Was: before}) // the key or user was deleted
+		}
+	}
+	return full, corrected, nil
+}
+
+// fullest returns the first limit with the highest share among the limits of a meter, or of all meters for "".
+func fullest(limits []core.LimitUsage, meter string) core.LimitUsage {
+	limits = slices.Clone(limits)
+	limits = slices.DeleteFunc(limits, func(u core.LimitUsage) bool { return meter != "" && u.Meter != meter })
+	return slices.MaxFunc(limits, func(a, b core.LimitUsage) int { return cmp.Compare(a.Share(), b.Share()) })
+}
+
+// countDenied sets Denied of each counter.
+func (s *Service) countDenied(ctx context.Context, account string, list []FullCounter) error {
+	return s.eachAtOnce(ctx, len(list), func(ctx context.Context, i int) error {
+		c, today := &list[i], s.Today()
+		of := core.DaysFilter{Account: account, UserID: c.User.ID}
+		if c.Key != nil {
+			of = core.DaysFilter{Account: account, KeyID: c.Key.ID}
+		}
+		first := max(core.DateOf(c.Window.Start), today-core.DaysKept+1)
+		days, err := s.store.Days(ctx, of, min(first, today), today)
+		for _, d := range days {
+			c.Denied = core.AddSaturating(c.Denied, d.Denied)
+		}
+		return err
+	})
+}

@@ -1,0 +1,102 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// deletedPath returns the path of a record with days of the deleted users of an account.
+func deletedPath(account string, chunk int64) path {
+	return at(kindDeleted).text(account).number(chunk - math.MinInt32)
+}
+
+// keepDeleted adds the days of the users that a transaction deletes to the deleted users of the account.
+func (s *Store) keepDeleted(w *writes, account string) error {
+	var users []int64
+	for _, of := range w.dropped {
+		if of.kind == kindUser {
+			users = append(users, of.number)
+		}
+	}
+	if users == nil {
+		return nil
+	}
+	sum := record.Days{}
+	ids := make([]core.CounterID, len(users))
+	for i, n := range users {
+		ids[i] = core.CounterID{Account: account, UserID: n}
+	}
+	lists, err := s.daysOfEntered(ids, math.MinInt32, math.MaxInt32)
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		sum.AddWhole(list)
+	}
+	read := func(chunk int64) (b []byte, err error) {
+		err = s.readEntered(func(r view) (err error) {
+			b, err = r.get(deletedPath(account, chunk))
+			return err
+		})
+		return b, err
+	}
+	return record.AddDeleted(sum.List(), read, func(chunk int64, b []byte) { w.put(deletedPath(account, chunk), b) })
+}
+
+// eachDeleted calls fn with the days of the deleted users of an account, from the first to the last.
+func (r view) eachDeleted(account string, first, last core.Date, fn func(core.CounterDay)) error {
+	prefix := at(kindDeleted).text(account)
+	return r.eachFrom(prefix, deletedPath(account, record.DeletedChunk(first)), func(p path, value []byte) (bool, error) {
+		if chunk := int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32; chunk > record.DeletedChunk(last) {
+			return false, nil
+		}
+		days, err := record.DecodeDeleted(value)
+		for _, d := range days {
+			if first <= d.Date && d.Date <= last {
+				fn(d)
+			}
+		}
+		return true, err
+	})
+}
+
+// deletedDays returns the days of the deleted users of an account.
+func (s *Store) deletedDays(account string, first, last core.Date) (list []core.CounterDay, err error) {
+	err = s.read(func(r view) error {
+		return r.eachDeleted(account, first, last, func(d core.CounterDay) { list = append(list, d) })
+	})
+	return list, err
+}
+
+// setDeleted replaces the days of the deleted users of an account.
+func (s *Store) setDeleted(account string, days []core.CounterDay) error {
+	if err := s.enterToChange(); err != nil {
+		return err
+	}
+	defer s.leave()
+	w := newWrites()
+	err := s.readEntered(func(r view) error {
+		n, err := r.number(accountIDPath(account))
+		if err == nil && n == 0 {
+			err = core.ErrUserNotFound
+		}
+		return firstOf(err, r.eachDeleted(account, math.MinInt32, math.MaxInt32, func(d core.CounterDay) {
+			w.put(deletedPath(account, record.DeletedChunk(d.Date)), nil)
+		}))
+	})
+	if err != nil {
+		return fault(err)
+	}
+	days = record.WithoutShared(days)
+	chunks, err := record.ChunksOf(days[max(0, len(days)-core.DaysKept):])
+	for chunk, b := range chunks {
+		w.put(deletedPath(account, chunk), b)
+	}
+	if err != nil || len(w.byPath) == 0 {
+		return err
+	}
+	return fault(s.commit(w))
+}

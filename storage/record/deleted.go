@@ -1,0 +1,95 @@
+package record
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The days of the deleted users of an account are in records of 32 days each, so that the deletion of a user writes few of them.
+
+// DeletedChunk returns the number of the record that has a day.
+func DeletedChunk(d core.Date) int64 { return int64(d) >> 5 }
+
+// ChunkNumbers returns the numbers of the records that have some days.
+func ChunkNumbers(days []core.CounterDay) (list []int64) {
+	for _, d := range days {
+		if n := DeletedChunk(d.Date); !slices.Contains(list, n) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// DecodeDeleted returns the days in a record, none of an empty one.
+func DecodeDeleted(b []byte) (days []core.CounterDay, err error) {
+	if len(b) > 0 && json.Unmarshal(b, &days) != nil {
+		return nil, ErrDamaged
+	}
+	return days, nil
+}
+
+// AddDeleted adds the days of a deleted user to the records of its account. read returns the record with a number, nil for a missing one.
+func AddDeleted(days []core.CounterDay, read func(chunk int64) ([]byte, error), write func(chunk int64, record []byte)) error {
+	chunks := map[int64]Days{}
+	for _, d := range days {
+		n := DeletedChunk(d.Date)
+		if chunks[n] == nil {
+			b, err := read(n)
+			if err != nil {
+				return err
+			}
+			list, err := DecodeDeleted(b)
+			if err != nil {
+				return err
+			}
+			chunks[n] = Days{}
+			for i := range list {
+				chunks[n][list[i].Date] = &list[i]
+			}
+		}
+		chunks[n].addWhole(&d)
+	}
+	for n, days := range chunks {
+		b, err := json.Marshal(days.List())
+		if err != nil {
+			return err
+		}
+		write(n, b)
+	}
+	return nil
+}
+
+// AddWhole adds the whole traffic of days of a user to the days of the deleted users. The shared traffic is left out.
+func (d Days) AddWhole(days []core.CounterDay) {
+	for i := range days {
+		d.addWhole(&days[i])
+	}
+}
+
+func (d Days) addWhole(day *core.CounterDay) {
+	sum := d.day(day.Date)
+	sum.Traffic = sum.Plus(day.Traffic)
+	for _, m := range day.Meters {
+		for _, n := range []int{DayAllowed, DayDenied, DayAdjusted} {
+			if by := *MeterNumber(&m, n); by != 0 {
+				*d.MeterNumber(day.Date, m.Meter, n) += by
+			}
+		}
+	}
+}
+
+// ChunksOf returns the records of days that are sorted, by their numbers.
+func ChunksOf(days []core.CounterDay) (map[int64][]byte, error) {
+	chunks := map[int64][]byte{}
+	err := AddDeleted(days, func(int64) ([]byte, error) { return nil, nil }, func(n int64, b []byte) { chunks[n] = b })
+	return chunks, err
+}
+
+// WithoutShared returns a copy of days without shared traffic.
+func WithoutShared(days []core.CounterDay) []core.CounterDay {
+	sum := Days{}
+	sum.AddWhole(days)
+	return sum.List()
+}

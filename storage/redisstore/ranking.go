@@ -1,0 +1,223 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// A ranking is in the slot of its account: see scripts/rank.lua. Decisions write in the slots of users, so their changes of a ranking
+// wait in the process until they are sent together.
+
+// rankEvery is how long changes of rankings wait.
+const rankEvery = 250 * time.Millisecond
+
+// rankBatch bounds the changes of one run of rank.lua, which blocks the master: 200 changes, or core.MaxSwept counters whose windows have
+// ended, take about 10 ms.
+const rankBatch = 200
+
+// maxWaiting is the maximum number of counters whose changes wait. Beyond it, new ones are dropped, and their account is ranked again.
+const maxWaiting = 100_000
+
+// rankQueue has the changes of rankings that wait.
+type rankQueue struct {
+	mu      sync.Mutex
+	waiting map[core.CounterID][]core.Fill
+	dropped map[string]bool // accounts with dropped changes
+	quit    chan struct{}   // closed by Close
+}
+
+// add adds changes. It reports whether the queue was empty.
+func (q *rankQueue) add(account string, list []core.Ranked) (first bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first = len(q.waiting) == 0
+	if first {
+		q.waiting, q.dropped = map[core.CounterID][]core.Fill{}, map[string]bool{}
+	}
+	for _, c := range list {
+		c.Account = account
+		has, known := q.waiting[c.CounterID]
+		if !known && len(q.waiting) >= maxWaiting {
+			q.dropped[account] = true
+			continue
+		}
+		q.waiting[c.CounterID] = core.RaiseFills(has, c.Fills)
+	}
+	return first
+}
+
+// take empties the queue. It returns the changes by account.
+func (q *rankQueue) take() (changes map[string][]core.Ranked, dropped map[string]bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	changes = map[string][]core.Ranked{}
+	for id, fills := range q.waiting {
+		changes[id.Account] = append(changes[id.Account], core.Ranked{CounterID: id, Fills: fills})
+	}
+	dropped = q.dropped
+	q.waiting, q.dropped = nil, nil
+	return changes, dropped
+}
+
+// Rank implements [core.Store].
+func (s *Store) Rank(ctx context.Context, account string, list []core.Ranked, soon bool) error {
+	if len(list) == 0 {
+		return s.refusal()
+	}
+	if !soon || slices.ContainsFunc(list, func(c core.Ranked) bool { return c.Was != nil }) {
+		return s.rank(ctx, s.reads, account, list)
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	if s.rankQueue.add(account, list) {
+		s.background.Go(func() {
+			select {
+			case <-s.rankQueue.quit: // Close waits for the changes
+			case <-time.After(rankEvery):
+			}
+			s.sendRanks()
+		})
+	}
+	return nil
+}
+
+// sendRanks sends the changes that wait. An error loses them: the account is then ranked again.
+func (s *Store) sendRanks() {
+	if s.refusal() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
+	defer cancel()
+	changes, again := s.rankQueue.take()
+	for account, list := range changes {
+		if err := s.rank(ctx, s.client, account, list); err != nil {
+			again[account] = true
+		}
+	}
+	for account := range again {
+		_ = unavailable(s.client.Do(ctx, s.client.B().Del().Key(s.o.account(account).rankingState()).Build()).Error())
+	}
+}
+
+// rank changes a ranking, some counters at a time.
+func (s *Store) rank(ctx context.Context, by rueidis.Client, account string, list []core.Ranked) error {
+	for part := range slices.Chunk(list, rankBatch) {
+		if _, err := s.runRank(ctx, by, account, core.RankingQuery{At: time.Unix(0, 0)}, core.Page{}, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runRank runs rank.lua.
+func (s *Store) runRank(ctx context.Context, by rueidis.Client, account string, q core.RankingQuery, p core.Page, list []core.Ranked) ([]rueidis.RedisMessage, error) {
+	n := s.o.account(account)
+	args := []string{strconv.FormatInt(q.At.Unix(), 10), strconv.Itoa(core.MaxRanked), strconv.Itoa(core.MaxSwept),
+		q.Meter, strconv.FormatInt(q.From, 10), strconv.Itoa(min(p.Offset(), core.MaxRanked)), strconv.Itoa(p.Size)}
+	for _, c := range list {
+		was := ""
+		if c.Was != nil {
+			was = "=" + packFills(c.Was)
+		}
+		args = append(args, rankName(c.CounterID), packFills(c.Fills), was)
+	}
+	answer, err := rankScript.run(ctx, by, []string{n.key("ranking"), n.key("ranked"), n.key("ranking-ends"), n.rankingState()}, args).ToArray()
+	return answer, unavailable(err)
+}
+
+// Ranking implements [core.Store].
+func (s *Store) Ranking(ctx context.Context, account string, q core.RankingQuery, p core.Page) (page core.Ranking, err error) {
+	answer, err := s.runRank(ctx, s.reads, account, q, p, nil)
+	if err != nil {
+		return page, err
+	}
+	page.Behind = number(answer[0]) == core.MaxSwept
+	page.Total = int(number(answer[1]))
+	if whole, _ := text(answer[2]); whole != "" {
+		ns, err := strconv.ParseInt(whole, 10, 64)
+		if err != nil {
+			return core.Ranking{}, record.ErrDamaged
+		}
+		page.WholeAt = time.Unix(0, ns).UTC()
+	}
+	for i := 3; i+1 < len(answer); i += 2 {
+		name, _ := text(answer[i])
+		packed, _ := text(answer[i+1])
+		id, err := rankedID(account, name)
+		if err != nil {
+			return core.Ranking{}, err
+		}
+		fills, err := unpackFills(packed)
+		if err != nil {
+			return core.Ranking{}, err
+		}
+		page.Counters = append(page.Counters, core.Ranked{CounterID: id, Fills: fills})
+	}
+	return page, nil
+}
+
+// CompleteRanking implements [core.Store].
+func (s *Store) CompleteRanking(ctx context.Context, account string, at time.Time) error {
+	state := s.o.account(account).rankingState()
+	if at.IsZero() {
+		return unavailable(s.do(ctx, s.client.B().Del().Key(state).Build()).Error())
+	}
+	if err := unavailable(s.do(ctx, s.client.B().Hdel().Key(state).Field("cut").Build()).Error()); err != nil {
+		return err
+	}
+	return unavailable(s.do(ctx, s.client.B().Hset().Key(state).FieldValue().FieldValue("whole", strconv.FormatInt(at.UnixNano(), 10)).Build()).Error())
+}
+
+// rankName returns the name of a counter in a ranking: Redis sorts equal counters by it as [core.CounterID.Compare] does.
+func rankName(id core.CounterID) string {
+	if id.KeyID == "" {
+		return fmt.Sprintf("%020d", id.UserID)
+	}
+	return "k" + id.KeyID
+}
+
+// rankedID returns the counter with a name.
+func rankedID(account, name string) (id core.CounterID, err error) {
+	id.Account = account
+	if key, ok := strings.CutPrefix(name, "k"); ok {
+		id.KeyID = key
+	} else if id.UserID, err = strconv.ParseInt(name, 10, 64); err != nil {
+		return id, record.ErrDamaged
+	}
+	return id, nil
+}
+
+// packFills packs fills as rank.lua reads them.
+func packFills(fills []core.Fill) string {
+	var b []byte
+	for _, f := range fills {
+		b = append(append(b, byte(len(f.Meter))), f.Meter...)
+		b = record.AppendUint(append(b, byte(f.Period)), 4, uint64(f.Percent))
+		b = record.AppendUint(b, 5, uint64(max(0, f.End)))
+	}
+	return string(b)
+}
+
+func unpackFills(packed string) (fills []core.Fill, err error) {
+	r := record.NewReader([]byte(packed))
+	for !r.Ended() && !r.Failed() {
+		meter := core.Intern(string(r.Bytes(int(r.Uint(1)))))
+		fills = append(fills, core.Fill{Meter: meter, Period: core.Period(r.Uint(1)), Percent: int64(r.Uint(4)), End: int64(r.Uint(5))})
+	}
+	if r.Failed() {
+		return nil, record.ErrDamaged
+	}
+	return fills, nil
+}
