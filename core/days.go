@@ -8,19 +8,50 @@ import (
 	"time"
 )
 
-// DaysKept is the number of days for which the traffic of a day is kept, including that day.
-const DaysKept = 400
+// DaysKept is the number of days for which the traffic of a day is kept, including that day. HoursKept is the number of hours for which the traffic
+// of an hour is kept.
+const (
+	DaysKept  = 400
+	HoursKept = 7 * 24
+)
 
-const secondsOfDay = 24 * 60 * 60
+const (
+	secondsOfHour = 60 * 60
+	secondsOfDay  = 24 * secondsOfHour
+)
 
-// Date is a calendar day in UTC: the number of days since 1970-01-01.
+// Date is a calendar day in UTC, or an hour of one: the number of days since 1970-01-01, or hour 0 plus the number of hours since then. So a list of
+// days may have hours, too, and they come last.
 type Date int32
+
+const hour0, firstHour Date = 1 << 25, 1 << 23
 
 // DateOf returns the day in UTC that contains t.
 func DateOf(t time.Time) Date {
 	s := t.Unix()
 	return Date((s - floorMod(s, secondsOfDay)) / secondsOfDay)
 }
+
+// HourOf returns the hour in UTC that contains t.
+func HourOf(t time.Time) Date {
+	s := t.Unix()
+	return hour0 + Date((s-floorMod(s, secondsOfHour))/secondsOfHour)
+}
+
+// HourIn returns the hour in which traffic of the time at counts when it counts on a day: the hour that contains at, or the first one of
+// another day.
+func (d Date) HourIn(at time.Time) Date {
+	if DateOf(at) == d {
+		return HourOf(at)
+	}
+	return HourOf(d.Start())
+}
+
+// IsHour reports whether d is an hour.
+func (d Date) IsHour() bool { return d >= firstHour }
+
+// Day returns the day of an hour, and a day itself.
+func (d Date) Day() Date { return DateOf(d.Start()) }
 
 // ParseDate returns the day that text names, as in 2026-03-12 (RFC 3339 full-date).
 func ParseDate(text string) (Date, error) {
@@ -31,18 +62,41 @@ func ParseDate(text string) (Date, error) {
 	return DateOf(t), nil
 }
 
-// Start returns the beginning of the day.
-func (d Date) Start() time.Time { return time.Unix(int64(d)*secondsOfDay, 0).UTC() }
+// ParseHour returns the hour that begins at the time that text names, as in 2026-03-12T13:00:00Z (RFC 3339 date-time).
+func ParseHour(text string) (Date, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || !HourOf(t).Start().Equal(t) {
+		return 0, fmt.Errorf("hour: want an hour like 2026-03-12T13:00:00Z, got %q", text)
+	}
+	return HourOf(t), nil
+}
 
-// String returns the day as in 2026-03-12.
-func (d Date) String() string { return d.Start().Format(time.DateOnly) }
+// Start returns the beginning of the day or hour.
+func (d Date) Start() time.Time {
+	if d.IsHour() {
+		return time.Unix(int64(d-hour0)*secondsOfHour, 0).UTC()
+	}
+	return time.Unix(int64(d)*secondsOfDay, 0).UTC()
+}
 
-// MarshalText writes the day as in 2026-03-12.
-func (d Date) MarshalText() ([]byte, error) { return d.Start().AppendFormat(nil, time.DateOnly), nil }
+// String returns the day as in 2026-03-12, and the hour as in 2026-03-12T13:00:00Z.
+func (d Date) String() string {
+	if d.IsHour() {
+		return d.Start().Format(time.RFC3339)
+	}
+	return d.Start().Format(time.DateOnly)
+}
+
+// MarshalText writes what String returns.
+func (d Date) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
 func (d *Date) UnmarshalText(text []byte) (err error) {
-	*d, err = ParseDate(string(text))
+	parse := ParseDate
+	if len(text) > len(time.DateOnly) {
+		parse = ParseHour
+	}
+	*d, err = parse(string(text))
 	return err
 }
 
@@ -62,7 +116,8 @@ func (t Traffic) Plus(u Traffic) Traffic {
 // each request costs 1. No meter of an account can have this name.
 const MeterCount = "#"
 
-// MeterTraffic is the traffic of one meter, in units of its cost. For [MeterRequests] only Adjusted is set, because [Traffic] has the cost of requests.
+// MeterTraffic is the traffic of one meter, in units of its cost. For [MeterRequests] on a day only Adjusted is set, because [Traffic] has the
+// cost of requests. An hour has all traffic by meter.
 type MeterTraffic struct {
 	Allowed  int64 `json:"allowed,omitempty"`
 	Denied   int64 `json:"denied,omitempty"`
@@ -83,26 +138,26 @@ type MeterTotals struct {
 	MeterTraffic
 }
 
-// DayTotals is the traffic of one day.
+// DayTotals is the traffic of one day or hour.
 type DayTotals struct {
 	Date Date `json:"date"`
 	Traffic
 	Meters []MeterTotals `json:"meters,omitempty"` // sorted by name
 }
 
-// Of returns the traffic of a meter on the day.
+// Of returns the traffic of a meter.
 func (d *DayTotals) Of(meter string) MeterTraffic {
 	t := d.stored(meter)
 	if meter == MeterRequests {
-		t.Allowed, t.Denied = d.Allowed, d.Denied
+		t = t.Plus(MeterTraffic{Allowed: d.Allowed, Denied: d.Denied})
 	}
 	return t
 }
 
-// Requests returns the numbers of requests on the day. A hold that was released is none.
+// Requests returns the numbers of requests. A hold that was released is none.
 func (d *DayTotals) Requests() Traffic {
-	excess := d.stored(MeterCount)
-	return Traffic{d.Allowed - excess.Allowed, d.Denied - excess.Denied}
+	cost, excess := d.Of(MeterRequests), d.stored(MeterCount)
+	return Traffic{cost.Allowed - excess.Allowed, cost.Denied - excess.Denied}
 }
 
 func (d *DayTotals) stored(meter string) MeterTraffic {
@@ -134,7 +189,7 @@ func (d *DayTotals) Add(other *DayTotals) {
 	}
 }
 
-// NewDays returns the days from the first to the last, without traffic.
+// NewDays returns the days or hours from the first to the last, without traffic.
 func NewDays(first, last Date) []DayTotals {
 	list := make([]DayTotals, int64(last)-int64(first)+1)
 	for i := range list {
@@ -143,7 +198,7 @@ func NewDays(first, last Date) []DayTotals {
 	return list
 }
 
-// CounterDay is the stored traffic of a key or user on one day.
+// CounterDay is the stored traffic of a key or user on one day, or in one hour. The traffic of an hour is all in Meters.
 type CounterDay struct {
 	Date    Date       `json:"date"`
 	Traffic            // of a key: all its requests; of a user: the requests of its keys at the time

@@ -216,12 +216,16 @@ type Store interface {
 	// For each meter, Allowed and Adjusted of the days of a month add up to the usage of the counter of a key in that month. For the counter of a user,
 	// the Shared traffic of its days does. The same holds for a day, a week and a year while no change was cut off at 0 in one window only.
 	//
-	// A day is kept for [DaysKept] days. Deleting a key deletes its days and keeps the days of its
+	// Days does the same for the hours from first to last, at most [HoursKept]. Whatever changes a number of a day changes that of one hour of that day,
+	// see [Date.HourIn]: an hour of the time of the request, and for a settlement of the time of the hold. SetCounters changes no hour. So the numbers of the hours
+	// of a day add up to those of the day, unless SetCounters or SetDays have set them otherwise or a number was bounded.
+	//
+	// A day is kept for [DaysKept] days, an hour for [HoursKept] hours. Deleting a key deletes its days and keeps the days of its
 	// user. Deleting a user moves its days to the deleted users of its account: the sum of an account has them. A request that is answered
 	// while its user is deleted may be missing there. A [CounterID] without key and user stands for the deleted users of an account: it has the
-	// days of their whole traffic, also in CounterDays and SetDays.
+	// days of their whole traffic, also in CounterDays and SetDays. All this is said of hours, too.
 	Days(ctx context.Context, of DaysFilter, first, last Date) ([]DayTotals, error)
-	// DaysOf returns the days with traffic from first to last of each counter, oldest first, in the order of ids. ids has at most [ReadSize]
+	// DaysOf returns the days, or hours, with traffic from first to last of each counter, oldest first, in the order of ids. ids has at most [ReadSize]
 	// counters of one account. The CounterID of the deleted users must be the only one. A missing counter has no days.
 	DaysOf(ctx context.Context, ids []CounterID, first, last Date) ([][]CounterDay, error)
 
@@ -296,11 +300,11 @@ type Importer interface {
 	// have been replaced. The call may be repeated.
 	SetCounters(ctx context.Context, ids []CounterID, counters []Counter) error
 
-	// CounterDays returns the kept days of a key or user on which there was traffic, oldest first.
+	// CounterDays returns the kept days of a key or user on which there was traffic, oldest first, and then the hours.
 	// A missing key or user has none.
 	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
 
-	// SetDays replaces the days of a key or user. days is sorted, oldest first, without
+	// SetDays replaces the days and hours of a key or user. days is sorted as CounterDays returns it, without
 	// duplicates. Call SetCounters first: the allowed traffic of [Counter.Day] stays
 	// what SetCounters has set, whatever days says, and no later day may have allowed traffic. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days
 	// may have been replaced. The call may be repeated.

@@ -26,50 +26,56 @@ func (d *days) add(number int, cost int64, at time.Time) {
 func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 	keyID, userID := core.CounterID{Account: c.Account, KeyID: c.KeyID}, core.CounterID{Account: c.Account, UserID: c.UserID}
 	key, user := &s.usage(keyID).days, &s.usage(userID).days
-	changes := (&record.Counted{Cost: c.Cost, Costs: c.Costs, Denied: !isAllowed}).Changes()
+	counted := &record.Counted{Cost: c.Cost, Costs: c.Costs, Denied: !isAllowed}
 	if !isAllowed {
 		if c.KeyID != "" {
 			key.add(record.DayDenied, c.Cost, c.Entry.At)
-			key.change(key.latest[record.DayDenied], false, changes)
+			key.change(key.latest[record.DayDenied], c.Entry.At, false, counted)
 		}
 		user.add(record.DayDenied, c.Cost, c.Entry.At)
-		user.change(user.latest[record.DayDenied], false, changes)
+		user.change(user.latest[record.DayDenied], c.Entry.At, false, counted)
 		if c.Shared {
 			user.add(record.DaySharedDenied, c.Cost, c.Entry.At)
-			user.change(user.latest[record.DaySharedDenied], true, changes)
+			user.change(user.latest[record.DaySharedDenied], c.Entry.At, true, counted)
 		}
 		return
 	}
 	user.add(record.DayAllowed, c.Cost, c.Entry.At)
-	user.change(user.latest[record.DayAllowed], false, changes)
+	user.change(user.latest[record.DayAllowed], c.Entry.At, false, counted)
 	if c.KeyID != "" {
 		s.copyDayWindow(keyID)
-		key.change(s.dateOf(keyID), false, changes)
+		key.change(s.dateOf(keyID), c.Entry.At, false, counted)
 	}
 	if c.Shared {
 		s.copyDayWindow(userID)
-		user.change(s.dateOf(userID), true, changes)
+		user.change(s.dateOf(userID), c.Entry.At, true, counted)
 	}
 }
 
-// change changes numbers of meters on a day.
-func (d *days) change(date core.Date, shared bool, changes []record.DayChange) {
-	for _, ch := range changes {
-		number := ch.Number
-		if shared {
-			number = record.SharedNumber(number)
-		}
-		*d.MeterNumber(date, ch.Meter, number) += ch.By
+// change changes numbers of meters on a day, and of all in an hour of that day.
+func (d *days) change(date core.Date, at time.Time, shared bool, c *record.Counted) {
+	for _, ch := range c.Changes() {
+		d.changeOne(date, shared, ch)
 	}
+	for _, ch := range c.HourChanges() {
+		d.changeOne(date.HourIn(at), shared, ch)
+	}
+}
+
+func (d *days) changeOne(date core.Date, shared bool, ch record.DayChange) {
+	if shared {
+		ch.Number = record.SharedNumber(ch.Number)
+	}
+	*d.MeterNumber(date, ch.Meter, ch.Number) += ch.By
 }
 
 // adjustDay adds an adjustment to the days of the deciding counter and of the user.
 func (s *Store) adjustDay(c *core.Consumption, adjusted int64) {
-	changes := (&record.Counted{Adjustment: c.Adjustment, Adjusted: adjusted}).Changes()
+	counted := &record.Counted{Adjustment: c.Adjustment, Adjusted: adjusted}
 	user := &s.usage(core.CounterID{Account: c.Account, UserID: c.UserID}).days
-	user.change(max(core.DateOf(c.Entry.At), user.latest[record.DayAllowed]), false, changes)
+	user.change(max(core.DateOf(c.Entry.At), user.latest[record.DayAllowed]), c.Entry.At, false, counted)
 	deciding := c.DecidingCounter()
-	s.usage(deciding).days.change(s.dateOf(deciding), c.Shared, changes)
+	s.usage(deciding).days.change(s.dateOf(deciding), c.Entry.At, c.Shared, counted)
 }
 
 // dateOf returns the day that contains the At of a counter.

@@ -134,26 +134,29 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 		counters = append(counters, of)
 	}
 	by, date := c.Cost-c.Settlement.Cost, core.DateOf(c.Settlement.HeldAt)
-	changes := (&record.Counted{Cost: c.Cost, Costs: c.Costs, Settlement: c.Settlement}).Changes()
+	counted := &record.Counted{Cost: c.Cost, Costs: c.Costs, Settlement: c.Settlement}
 	user := s.usage(core.CounterID{Account: c.Account, UserID: c.UserID})
 	user.days.latest[record.DayAllowed] = max(user.days.latest[record.DayAllowed], date) // an import may have removed the day of the hold
 	user.changeDay(date, record.DayAllowed, by)
-	user.days.change(date, false, changes)
+	user.days.change(date, c.Settlement.HeldAt, false, counted)
 	for i, u := range counters { // the number of the present day of a counter is core.Counter.Today
 		cut := u.counter.Settle(c.Settlement, c.Charge())
 		number, shared := record.DayAllowed, i == 0 && c.Shared
 		if shared {
 			number = record.DaySharedAllowed
 		}
+		by := by
 		if date == core.DateOf(time.Unix(u.counter.At, 0)) {
 			by = u.counter.Today - *u.days.Number(date, number)
 		}
 		u.changeDay(date, number, by)
 		if shared || u != user {
-			u.days.change(date, shared, changes)
+			u.days.change(date, c.Settlement.HeldAt, shared, counted)
 		}
 		for _, m := range cut {
-			u.days.change(date, shared, []record.DayChange{{Meter: m.Meter, Number: record.DayAdjusted, By: m.Cost}})
+			ch := record.DayChange{Meter: m.Meter, Number: record.DayAdjusted, By: m.Cost}
+			u.days.changeOne(date, shared, ch)
+			u.days.changeOne(date.HourIn(c.Settlement.HeldAt), shared, ch)
 		}
 	}
 	s.appendEntry(c, new(core.ConsumeResult))

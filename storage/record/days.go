@@ -101,6 +101,34 @@ func (c *Counted) Changes() (list []DayChange) {
 	return list
 }
 
+// HourChanges returns the changes of an hour: those of the meters, and the cost of requests.
+func (c *Counted) HourChanges() []DayChange {
+	list, by, number := c.Changes(), c.Cost, DayAllowed
+	switch {
+	case c.Adjustment != nil:
+		return list
+	case c.Settlement != nil:
+		by -= c.Settlement.Cost
+	case c.Denied:
+		number = DayDenied
+	}
+	if by != 0 {
+		list = append(list, DayChange{core.MeterRequests, number, by})
+	}
+	return list
+}
+
+// Kept returns the days and hours of a sorted list without the days before the last core.DaysKept, and without the hours before the last
+// core.HoursKept. A day that a wrong clock has put into the future thus leaves the others in place.
+func Kept(list []core.CounterDay) []core.CounterDay {
+	n := 0
+	for n < len(list) && !list[n].Date.IsHour() {
+		n++
+	}
+	days, hours := list[max(0, n-core.DaysKept):n], list[max(n, len(list)-core.HoursKept):]
+	return slices.Concat(days, hours)
+}
+
 // Days maps dates to the days of a key or user.
 type Days map[core.Date]*core.CounterDay
 

@@ -26,6 +26,20 @@ var brokenDays = []defect{
 		})},
 	{name: "returns the last day first", caughtBy: "machine",
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals { return reversed(list) })},
+	{name: "returns the hours one hour late", caughtBy: "machine",
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) {
+			if d.Date.IsHour() {
+				d.Date++
+			}
+		})},
+	{name: "leaves adjustments out of hours", caughtBy: "machine",
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) {
+			for i := range d.Meters {
+				if d.Date.IsHour() {
+					d.Meters[i].Adjusted = 0
+				}
+			}
+		})},
 	{name: "uses days of local time", caughtBy: "machine",
 		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
 	{name: "keeps days for a quarter of a year", caughtBy: "machine",

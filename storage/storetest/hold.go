@@ -216,6 +216,15 @@ func holdLastMonth(e *env) {
 				e.ok("Days", err)
 				e.same("days "+when, []core.DayTotals{{Date: core.DateOf(last), Traffic: core.Traffic{Allowed: 3}, Meters: []core.MeterTotals{
 					{Meter: core.MeterCount, MeterTraffic: core.MeterTraffic{Allowed: 2}}, {Meter: "tokens", MeterTraffic: core.MeterTraffic{Allowed: 130}}}}, {Date: core.DateOf(next), Traffic: core.Traffic{Allowed: 1}}}, days)
+				first, second := core.HourOf(last), core.HourOf(next)
+				want := core.NewDays(first, second)
+				want[0].AddMeter(core.MeterCount, core.MeterTraffic{Allowed: 2})
+				want[0].AddMeter("tokens", core.MeterTraffic{Allowed: 130})
+				want[0].AddMeter(core.MeterRequests, core.MeterTraffic{Allowed: 3})
+				want[second-first].AddMeter(core.MeterRequests, core.MeterTraffic{Allowed: 1})
+				hours, err := e.Store.Days(e.ctx, of, first, second)
+				e.ok("Days", err)
+				e.same("hours "+when, want, hours)
 			}
 		}
 		check("after the settlement")

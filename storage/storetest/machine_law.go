@@ -59,6 +59,7 @@ func (m *machine) lawOf(t *rapid.T, store core.Importer, id core.CounterID, anch
 	days, err := store.CounterDays(m.e.ctx, id)
 	m.e.ok("CounterDays", err)
 	c := &counters[0]
+	m.hoursLaw(t, id, days)
 	at := time.Unix(max(m.now.Unix(), c.At), 0)
 	since := anchors.Since(at)
 	for _, meter := range []string{core.MeterRequests, "tokens"} {
@@ -69,13 +70,43 @@ func (m *machine) lawOf(t *rapid.T, store core.Importer, id core.CounterID, anch
 			}
 			var sum int64
 			for i := range days {
-				if days[i].Date >= core.DateOf(start) {
+				if !days[i].Date.IsHour() && days[i].Date >= core.DateOf(start) {
 					day := days[i].Totals(id.KeyID == "")
 					sum += day.Of(meter).Used()
 				}
 			}
 			if used := c.Usage(meter, p, anchors, at).Used; used != sum {
 				t.Fatalf("the days of the %v of %+v add up to %d %s, and its counter has %d. Days since %v: %+v", p, id, sum, meter, used, start, days)
+			}
+		}
+	}
+}
+
+// hoursLaw checks that the hours of each of the last days add up to that day, for each meter.
+func (m *machine) hoursLaw(t *rapid.T, id core.CounterID, days []core.CounterDay) {
+	if m.uneven[id] {
+		return
+	}
+	for _, shared := range []bool{false, true} {
+		sums := map[core.Date]core.DayTotals{}
+		for i := range days {
+			if d := days[i].Totals(shared); d.Date.IsHour() {
+				sum := sums[d.Date.Day()]
+				sum.Add(&d)
+				sums[d.Date.Day()] = sum
+			}
+		}
+		oldest := core.DateOf(m.latest) - core.HoursKept/24 + 1
+		for i := range days {
+			d := days[i].Totals(shared)
+			if d.Date.IsHour() || d.Date < oldest {
+				continue
+			}
+			sum := sums[d.Date]
+			for _, meter := range []string{core.MeterRequests, core.MeterCount, "tokens"} {
+				if sum.Of(meter) != d.Of(meter) {
+					t.Fatalf("the hours of %v of %+v add up to %+v %s, and the day has %+v. All: %+v", d.Date, id, sum.Of(meter), meter, d.Of(meter), days)
+				}
 			}
 		}
 	}

@@ -49,11 +49,15 @@ func (m *machine) checkDays(t *rapid.T, account string) {
 		last -= core.Date(m.checks % 8 / 4)
 		first = last
 	}
-	m.bothDays(t, core.DaysFilter{Account: account}, first, last)
-	m.bothDays(t, core.DaysFilter{Account: account, UserID: int64(1 + m.checks/2%2)}, first, last)
+	of := []core.DaysFilter{{Account: account}, {Account: account, UserID: int64(1 + m.checks/2%2)}}
 	if n := len(m.keys); n > 0 {
 		k := m.keys[max(0, n-1-m.checks%5)]
-		m.bothDays(t, core.DaysFilter{Account: k.account, KeyID: k.id}, first, last)
+		of = append(of, core.DaysFilter{Account: k.account, KeyID: k.id})
+	}
+	hour := core.HourOf(m.latest)
+	for _, f := range of {
+		m.bothDays(t, f, first, last)
+		m.bothDays(t, f, hour-core.Date(m.checks%3*20), hour)
 	}
 }
 
@@ -72,6 +76,7 @@ func (m *machine) compareReads(t *rapid.T) {
 	for _, f := range []core.DaysFilter{{Account: account}, {Account: account, PlanID: m.planID(t, account)},
 		{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}} {
 		m.bothDays(t, f, last-core.DaysKept+1, last)
+		m.bothDays(t, f, core.HourOf(m.latest)-core.HoursKept+1, core.HourOf(m.latest))
 	}
 	m.comparePlanUsed(t)
 	for range 3 {
