@@ -59,6 +59,7 @@ var routes = []route{
 	{method: "GET", path: "/keys/{id}/usage", handle: get(ofKey, (*service.Service).KeyUsage, reply(viewKeyUsage))},
 	{method: "POST", path: "/keys/{id}/usage/adjust", handle: adjust(ofKey, (*service.Service).AdjustKey, viewKeyUsage)},
 	{method: "GET", path: "/keys/{id}/usage/daily", handle: daily(ofKey, (*service.Service).KeyDays), params: dayParams},
+	{method: "GET", path: "/keys/{id}/usage/hourly", handle: hourly(ofKey, (*service.Service).KeyDays), params: dayParams},
 	{method: "GET", path: "/keys/{id}/requests", handle: history(ofKey, (*service.Service).KeyHistory, viewKeyRequest), params: pageParams},
 
 	{method: "GET", path: "/plans", handle: listPlans, params: pageParams},
@@ -68,6 +69,7 @@ var routes = []route{
 	{method: "DELETE", path: "/plans/{id}", handle: remove(ofPlan, "Plan", (*service.Service).DeletePlan)},
 	{method: "GET", path: "/plans/{id}/usage", handle: get(ofPlan, (*service.Service).PlanUsage, reply(viewPlanUsage))},
 	{method: "GET", path: "/plans/{id}/usage/daily", handle: daily(ofPlan, (*service.Service).PlanDays), params: dayParams},
+	{method: "GET", path: "/plans/{id}/usage/hourly", handle: hourly(ofPlan, (*service.Service).PlanDays), params: dayParams},
 	{method: "GET", path: "/plans/{id}/users", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanUser, planUsers), params: pageParams},
 	{method: "GET", path: "/plans/{id}/keys", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanKey, planKeys), params: pageParams},
 
@@ -83,6 +85,7 @@ var routes = []route{
 	{method: "GET", path: "/users/{id}/usage", handle: get(ofUser, (*service.Service).UserUsage, reply(viewUserUsage))},
 	{method: "POST", path: "/users/{id}/usage/adjust", handle: adjust(ofUser, (*service.Service).AdjustUser, viewUserUsage)},
 	{method: "GET", path: "/users/{id}/usage/daily", handle: daily(ofUser, (*service.Service).UserDays), params: dayParams},
+	{method: "GET", path: "/users/{id}/usage/hourly", handle: hourly(ofUser, (*service.Service).UserDays), params: dayParams},
 	{method: "GET", path: "/users/{id}/keys", handle: listOf(ofUser, (*service.Service).User, viewUserKey, userKeys), params: pageParams},
 	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
 	{method: "GET", path: "/users/{id}/requests", handle: history(ofUser, (*service.Service).UserHistory, viewUserRequest), params: pageParams},

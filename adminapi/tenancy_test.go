@@ -67,8 +67,8 @@ func TestTenancyPaths(t *testing.T) {
 		}
 		same(t, op, send(id.others), send(id.none))
 	}
-	if tried != 27 {
-		t.Errorf("operations with an id: got %d, want 27", tried)
+	if tried != 30 {
+		t.Errorf("operations with an id: got %d, want 30", tried)
 	}
 	b.do("GET", prefix+"/keys/"+key, nil).want(200) // the key is unchanged
 }

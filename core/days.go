@@ -246,6 +246,8 @@ func (d *CounterDay) CheckMeters(ofUser bool) error {
 			return errors.New("it has a meter without a valid name")
 		case m.MeterTraffic == (MeterTraffic{}) && m.Shared == (MeterTraffic{}):
 			return errors.New("it has a meter without traffic")
+		case m.Meter == MeterRequests && !d.Date.IsHour() && (m.Allowed != 0 || m.Denied != 0 || m.Shared.Allowed != 0 || m.Shared.Denied != 0):
+			return errors.New("its requests are not only in its own numbers")
 		case !ofUser && m.Shared != (MeterTraffic{}):
 			return errors.New("it has shared traffic, which only the day of a user has")
 		}

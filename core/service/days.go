@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// KeyDays returns the traffic of a key on each day from first to last, both included.
+// KeyDays returns the traffic of a key on each day, or in each hour, from first to last, both included.
 func (s *Service) KeyDays(ctx context.Context, account, id string, first, last core.Date) ([]core.DayTotals, error) {
 	if _, err := s.store.Key(ctx, account, id); err != nil {
 		return nil, err
@@ -15,7 +15,7 @@ func (s *Service) KeyDays(ctx context.Context, account, id string, first, last c
 	return s.days(ctx, core.DaysFilter{Account: account, KeyID: id}, first, last)
 }
 
-// UserDays returns the traffic of a user on each day from first to last. A request belongs to the
+// UserDays returns the traffic of a user on each day, or in each hour, from first to last. A request belongs to the
 // user that had the key at the time.
 func (s *Service) UserDays(ctx context.Context, account string, id int64, first, last core.Date) ([]core.DayTotals, error) {
 	if _, err := s.store.User(ctx, account, id); err != nil {
@@ -24,7 +24,7 @@ func (s *Service) UserDays(ctx context.Context, account string, id int64, first,
 	return s.days(ctx, core.DaysFilter{Account: account, UserID: id}, first, last)
 }
 
-// PlanDays returns the traffic of the keys and users that the plan limits now, on each day from
+// PlanDays returns the traffic of the keys and users that the plan limits now, on each day, or in each hour, from
 // first to last.
 func (s *Service) PlanDays(ctx context.Context, account, id string, first, last core.Date) ([]core.DayTotals, error) {
 	if _, err := s.store.Plan(ctx, account, id); err != nil {
@@ -55,16 +55,23 @@ func (s *Service) days(ctx context.Context, of core.DaysFilter, first, last core
 	return list, err
 }
 
-// checkDays returns an error unless first to last is a range of 1 to [core.DaysKept] days.
+// checkDays returns an error unless first to last is a range of 1 to [core.DaysKept] days, or of 1 to [core.HoursKept] hours.
 func checkDays(first, last core.Date) error {
+	most, what := int64(core.DaysKept), "days"
+	if first.IsHour() {
+		most, what = core.HoursKept, "hours"
+	}
 	switch n := int64(last) - int64(first) + 1; {
 	case n < 1:
 		return core.Invalid("to", "To must not be before from")
-	case n > core.DaysKept:
-		return core.Invalid("from", fmt.Sprintf("From must be at most %d days before to", core.DaysKept-1))
+	case n > most:
+		return core.Invalid("from", fmt.Sprintf("From must be at most %d %s before to", most-1, what))
 	}
 	return nil
 }
 
 // Today returns the day of the service's clock.
 func (s *Service) Today() core.Date { return core.DateOf(s.now()) }
+
+// ThisHour returns the hour of the service's clock.
+func (s *Service) ThisHour() core.Date { return core.HourOf(s.now()) }

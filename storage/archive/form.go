@@ -109,6 +109,8 @@ func (d *Day) check(c *Counter) error {
 		return errors.New("a day without traffic must have no record")
 	case d.UserID == 0 && d.Shared != core.Traffic{}:
 		return errors.New("the day of a key, or of the deleted users, must have no shared traffic")
+	case d.Date.IsHour() && (d.Traffic != core.Traffic{} || d.Shared != core.Traffic{}):
+		return errors.New("the numbers of an hour must be in its meters")
 	case d.CheckMeters(d.UserID != 0) != nil:
 		return d.CheckMeters(d.UserID != 0)
 	case d.Date > last && d.counted() != 0:

@@ -13,6 +13,7 @@ type filter struct {
 	to       Sink
 	pass     string
 	first    core.Date // the first day that is passed on
+	hour     core.Date // the first hour that is passed on
 	since    time.Time // earlier entries are not passed on
 	accounts []string  // the names of the selected accounts
 	skip     bool      // the present account is not selected
@@ -25,7 +26,7 @@ type filter struct {
 // newFilter returns a filter. The target keeps what the filter passes on until the import has ended: [margin].
 func newFilter(o ImportOptions, to Sink, pass string) *filter {
 	now := o.now()
-	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2, since: now.Add(-o.Retention),
+	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2, hour: core.HourOf(now) - core.HoursKept + 2, since: now.Add(-o.Retention),
 		all: newDigest(), kept: Counts{}}
 }
 
@@ -74,7 +75,7 @@ func (f *filter) Put(ctx context.Context, r Record) error {
 func (f *filter) leavesOut(r Record) bool {
 	switch v := r.Value.(type) {
 	case *Day:
-		return v.Date < f.first
+		return v.Date < f.first || v.Date.IsHour() && v.Date < f.hour
 	case *Event:
 		return f.o.NoHistory || !v.At.After(f.since)
 	}

@@ -206,9 +206,42 @@ func (m *month) byKey() (rows []row) {
 	return rows
 }
 
+// checkHours compares the last hours of each user, and of the account, with the notes.
+func (m *month) checkHours(when string, store core.Store) {
+	m.t.Helper()
+	const hours = core.HoursKept - 2 // a restore leaves out the oldest two
+	last := core.HourOf(m.now)
+	compare := func(of core.DaysFilter, matches func(*note) bool) {
+		list, err := store.Days(m.t.Context(), of, last-hours+1, last)
+		m.must(err)
+		for _, h := range list {
+			for _, meter := range m.meters() {
+				var want core.MeterTraffic
+				var requests core.Traffic
+				for i := range m.notes {
+					if n := &m.notes[i]; n.meter == meter && n.hour.Equal(h.Date.Start()) && matches(n) {
+						want = want.Plus(core.MeterTraffic{Allowed: n.allowed, Denied: n.denied, Adjusted: n.adjusted})
+						requests = requests.Plus(core.Traffic{Allowed: n.requests[0], Denied: n.requests[1]})
+					}
+				}
+				if got := h.Of(meter); got != want || meter == core.MeterRequests && h.Requests() != requests {
+					m.t.Errorf("%s, the hour %v of %+v: got %+v %s, %+v, want %+v, %+v", when, h.Date, of, got, meter, h.Requests(), want, requests)
+				}
+			}
+		}
+	}
+	for _, name := range m.names() {
+		if name != "" {
+			compare(core.DaysFilter{Account: m.account, UserID: m.users[name].ID}, m.of(name))
+		}
+	}
+	compare(core.DaysFilter{Account: m.account}, func(*note) bool { return true })
+}
+
 // check compares reports of a store with the notes.
 func (m *month) check(when string, store core.Store) {
 	m.t.Helper()
+	m.checkHours(when, store)
 	days := [][2]time.Time{}
 	for d := monthFrom; d.Before(monthTo); d = d.AddDate(0, 0, 1) {
 		days = append(days, [2]time.Time{d, d.AddDate(0, 0, 1)})

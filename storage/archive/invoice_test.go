@@ -58,6 +58,7 @@ type note struct {
 	counter  string // that decided: the name of a user or key
 	meter    string
 	date     time.Time // midnight
+	hour     time.Time // its beginning
 	allowed  int64
 	denied   int64
 	adjusted int64
@@ -206,7 +207,7 @@ func (m *month) counterOf(k *invoiceKey) string {
 
 // note adds a note about a change on one meter.
 func (m *month) note(user, key, counter, meter string, at time.Time, n note) {
-	n.user, n.key, n.counter, n.meter, n.date = user, key, counter, meter, at.Truncate(24*time.Hour)
+	n.user, n.key, n.counter, n.meter, n.date, n.hour = user, key, counter, meter, at.Truncate(24*time.Hour), at.Truncate(time.Hour)
 	m.notes = append(m.notes, n)
 }
 
