@@ -68,8 +68,8 @@ func hourly[K any](of func(func(*call, K) error) handler, days daysOf[K]) handle
 // traffic answers with the traffic of a meter from first to last, in a list with an item for each day or hour.
 func traffic[K any](c *call, q *query, id K, days daysOf[K], first, last core.Date, item, list string) error {
 	meter := cmp.Or(q.text("meter"), core.MeterRequests)
-	if !core.IsMeterName(meter) {
-		q.wrong("meter", "Must be the name of a meter")
+	if q.err == nil {
+		q.err = c.svc.CheckMeter(c.ctx(), c.account, meter)
 	}
 	if q.err != nil {
 		return q.err

@@ -97,6 +97,7 @@ func TestDailyUsageRefusals(t *testing.T) {
 		"to=2026-3-1":                      "to",
 		"to=2026-03-01T00:00:00Z":          "to",
 		"to=2026-03-01&to=2026-03-02":      "to",
+		"meter=token":                      "meter",
 		"to=" + strings.Repeat("2", 10000): "to",
 	} {
 		a.bad("GET", path+"?"+query, nil).wantField(core.CodeValidation, field)

@@ -63,7 +63,7 @@ func history[K any](of func(func(*call, K) error) handler,
 }
 
 // historyFilter returns the filters of the history of an account.
-func (q *query) historyFilter() service.HistoryFilter {
+func (c *call) historyFilter(q *query) service.HistoryFilter {
 	f := service.HistoryFilter{
 		Status: q.oneOf("status", string(service.Allowed), string(service.Denied)), Reason: q.reason(), KeyID: q.id("key_id", "key"),
 		Endpoint: q.text("endpoint"), From: q.time("from"), To: q.time("to"), UserID: q.whole("user_id", 0),
@@ -72,8 +72,8 @@ func (q *query) historyFilter() service.HistoryFilter {
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
 		q.wrong("to", "Must be after from")
 	}
-	if f.Meter != "" && !core.IsMeterName(f.Meter) {
-		q.wrong("meter", "Must be the name of a meter")
+	if q.err == nil {
+		q.err = c.svc.CheckMeter(c.ctx(), c.account, f.Meter)
 	}
 	return f
 }
@@ -84,7 +84,7 @@ func accountRequests(c *call) error {
 		return streamRequests(c, kind)
 	}
 	q := c.query()
-	f, p := q.historyFilter(), q.page()
+	f, p := c.historyFilter(q), q.page()
 	if text := q.text("cursor"); text != "" {
 		var err error
 		if f.After, err = service.ParseHistoryCursor(text); err != nil {

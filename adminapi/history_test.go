@@ -123,7 +123,6 @@ func TestRequestsFilters(t *testing.T) {
 		{"", "[adjust /v2/c /v2/c adjust settle /v2/b /v2/a /v1/b /v1/a]"},
 		{"meter=tokens", "[adjust settle /v2/a /v1/b]"}, // without /v2/c, which a limit of requests refused
 		{"meter=requests", "[/v2/c /v2/c adjust settle /v2/b /v1/b /v1/a]"},
-		{"meter=spend", "[]"},
 		{"meter=tokens&reason=quota", "[/v2/a]"},
 		{"method=POST", "[/v2/a /v1/b]"},
 		{"method=post", "[]"},
@@ -138,4 +137,5 @@ func TestRequestsFilters(t *testing.T) {
 		}
 	}
 	a.bad("GET", prefix+"/requests?meter=Tokens", nil).wantField(core.CodeValidation, "meter")
+	a.bad("GET", prefix+"/requests?meter=spend", nil).wantField(core.CodeValidation, "meter") // which the account has never had
 }

@@ -51,7 +51,7 @@ func requestCells(e *core.Entry, o object) []string {
 // streamRequests answers with all matching entries of all keys.
 func streamRequests(c *call, kind string) error {
 	q := c.query()
-	f := q.historyFilter()
+	f := c.historyFilter(q)
 	for _, name := range []string{"cursor", "page", "limit"} {
 		if q.values.Has(name) {
 			q.wrong(name, "Must not be given for CSV or NDJSON, which have all entries: narrow them with from and to")

@@ -81,6 +81,22 @@ func (s *Service) Meters(ctx context.Context, account string) ([]string, error) 
 	return append([]string{core.MeterRequests}, slices.Sorted(maps.Keys(*meters))...), nil
 }
 
+// CheckMeter returns an error unless the account has the meter or has had it. No meter, "", is right, too.
+func (s *Service) CheckMeter(ctx context.Context, account, meter string) error {
+	if meter == "" || meter == core.MeterRequests {
+		return nil
+	}
+	meters, err := s.meters.get(ctx, account)
+	if err != nil || meters.has(meter) {
+		return err
+	}
+	a, err := s.store.Account(ctx, account)
+	if err == nil && !slices.Contains(a.Meters, meter) {
+		err = core.Invalid("meter", "No limit and no price of the account has ever named this meter")
+	}
+	return err
+}
+
 // checkMeters returns an error when the transaction sets limits or prices, and the plans and prices of its account would name more than MaxMeters
 // meters, or the account would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters, or a key or user
 // names one for the first time. The meters of keys and users count to MaxMetersEver only: no store finds the keys that name a meter.

@@ -49,7 +49,7 @@ func (s *Service) Thresholds(ctx context.Context, account string, over int64, me
 	if over < MinThreshold || over > MaxThreshold {
 		return t, core.Invalid("over", fmt.Sprintf("Over must be a whole number of per cent from %d to %d", MinThreshold, MaxThreshold))
 	}
-	if err := s.checkMeter(ctx, account, meter); err != nil {
+	if err := s.CheckMeter(ctx, account, meter); err != nil {
 		return t, err
 	}
 	if err := s.rankDue(ctx, account, maxDueAtOnce); err != nil {
@@ -79,18 +79,6 @@ func (s *Service) Thresholds(ctx context.Context, account string, over int64, me
 	}
 	slices.SortStableFunc(t.Counters, func(a, b FullCounter) int { return cmp.Compare(b.Share(), a.Share()) })
 	return t, s.countDenied(ctx, account, t.Counters)
-}
-
-// checkMeter returns an error unless the meter is one of the account, or "".
-func (s *Service) checkMeter(ctx context.Context, account, meter string) error {
-	if meter == "" || meter == core.MeterRequests {
-		return nil
-	}
-	meters, err := s.meters.get(ctx, account)
-	if err == nil && !meters.has(meter) {
-		err = core.Invalid("meter", "No limit and no price of the account names this meter")
-	}
-	return err
 }
 
 // rankSmall ranks the counters of an account whose ranking is not whole, if the account has at most core.ReadSize users and keys. RankAccounts ranks
