@@ -41,7 +41,7 @@ func (s *Service) AccountDays(ctx context.Context, account string, first, last c
 // days returns the traffic of a key or user. The traffic of a plan or an account is a large query:
 // an account runs one at a time.
 func (s *Service) days(ctx context.Context, of core.DaysFilter, first, last core.Date) (list []core.DayTotals, err error) {
-	if err := checkDays(first, last); err != nil {
+	if err := s.checkDays(first, last); err != nil {
 		return nil, err
 	}
 	n := wholeAccount
@@ -55,17 +55,19 @@ func (s *Service) days(ctx context.Context, of core.DaysFilter, first, last core
 	return list, err
 }
 
-// checkDays returns an error unless first to last is a range of 1 to [core.DaysKept] days, or of 1 to [core.HoursKept] hours.
-func checkDays(first, last core.Date) error {
-	most, what := int64(core.DaysKept), "days"
+// checkDays returns an error unless first to last is a range of days, or of hours, that are kept.
+func (s *Service) checkDays(first, last core.Date) error {
+	oldest, most, what := s.Today()-core.DaysKept+1, int64(core.DaysKept), "days"
 	if first.IsHour() {
-		most, what = core.HoursKept, "hours"
+		oldest, most, what = s.ThisHour()-core.HoursKept+1, core.HoursKept, "hours"
 	}
-	switch n := int64(last) - int64(first) + 1; {
-	case n < 1:
+	switch {
+	case last < first:
 		return core.Invalid("to", "To must not be before from")
-	case n > most:
-		return core.Invalid("from", fmt.Sprintf("From must be at most %d %s before to", most-1, what))
+	case first < oldest:
+		return core.Invalid("from", fmt.Sprintf("From must be %v or later: the last %d %s are kept", oldest, most, what))
+	case int64(last)-int64(first) >= most:
+		return core.Invalid("to", fmt.Sprintf("To must be at most %d %s after from", most-1, what))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ const (
 // A user that is deleted during the call may be missing. Each read of the store is a large query of its own: an account runs one at a time.
 // The report ends with the error of write.
 func (s *Service) StreamReport(ctx context.Context, account string, q ReportQuery, write func([]ReportRow) error) error {
-	if err := checkDays(q.First, q.Last); err != nil {
+	if err := s.checkDays(q.First, q.Last); err != nil {
 		return err
 	}
 	q.User = q.User || q.Key
