@@ -3,14 +3,15 @@ package core
 // Adjustment changes the usage of one meter of a counter by hand: a grant, a charge or a reset.
 type Adjustment struct {
 	Meter  string `json:"meter"`
-	Set    bool   `json:"set,omitempty"` // the usage in the open window of Period becomes Value, and changes as much in every other period; else Value is added in every period
-	Period Period `json:"period,omitempty"`
-	Value  int64  `json:"value"` // from -MaxLimit to MaxLimit; with Set from 0
+	Set    bool   `json:"set,omitempty"`    // Value is the new usage in the open window of Period; otherwise Value is a difference
+	Period Period `json:"period,omitempty"` // only with Set
+	Value  int64  `json:"value"`            // from -MaxLimit to MaxLimit; with Set from 0
 	Reason string `json:"reason"`
 }
 
-// Adjust changes the usage in the windows that contain the time of the charge, by the same number in each: by the value, or with Set by its difference to
-// the usage in the period. The costs of the charge are not used. A usage stays between 0 and MaxLimit. Adjust returns by how much it has changed the usage in the month.
+// Adjust adds one difference to the usage in each window that contains the time of the charge. The difference is Value; with Set, it is Value minus the
+// usage in the window of Period. A usage stays between 0 and MaxLimit. The costs of the charge are ignored. Adjust returns the change of the usage in the
+// month.
 func (c *Counter) Adjust(a *Adjustment, ch *Charge) (changed int64) {
 	c.open(ch)
 	t := &c.Requests

@@ -112,8 +112,8 @@ func (t Traffic) Plus(u Traffic) Traffic {
 	return Traffic{AddSaturating(t.Allowed, u.Allowed), AddSaturating(t.Denied, u.Denied)}
 }
 
-// MeterCount is the name of a meter that only days have: the cost of requests minus their number. Its numbers are 0, and take no space, while
-// each request costs 1. No meter of an account can have this name.
+// MeterCount names a meter that exists only in days: the cost of the requests minus the number of requests. While each request costs 1, its numbers
+// are 0 and take no space. No meter of an account can have this name.
 const MeterCount = "#"
 
 // MeterTraffic is the traffic of one meter, in units of its cost. For [MeterRequests] on a day only Adjusted is set, because [Traffic] has the
@@ -121,10 +121,10 @@ const MeterCount = "#"
 type MeterTraffic struct {
 	Allowed  int64 `json:"allowed,omitempty"`
 	Denied   int64 `json:"denied,omitempty"`
-	Adjusted int64 `json:"adjusted,omitempty"` // by how much adjustments have changed the usage; negative for less
+	Adjusted int64 `json:"adjusted,omitempty"` // the sum of the adjustments; negative if they lowered the usage
 }
 
-// Used returns the usage: the allowed cost and the adjustments.
+// Used returns the usage: the allowed cost plus the adjustments.
 func (t MeterTraffic) Used() int64 { return t.Allowed + t.Adjusted }
 
 // Plus returns the sum.
@@ -132,7 +132,7 @@ func (t MeterTraffic) Plus(u MeterTraffic) MeterTraffic {
 	return MeterTraffic{AddSaturating(t.Allowed, u.Allowed), AddSaturating(t.Denied, u.Denied), AddSaturating(t.Adjusted, u.Adjusted)}
 }
 
-// MeterTotals is the traffic of one meter.
+// MeterTotals is the traffic of a meter with a name.
 type MeterTotals struct {
 	Meter string `json:"meter"`
 	MeterTraffic
@@ -154,12 +154,13 @@ func (d *DayTotals) Of(meter string) MeterTraffic {
 	return t
 }
 
-// Requests returns the numbers of requests. A hold that was released is none.
+// Requests returns the numbers of allowed and denied requests. A released hold does not count.
 func (d *DayTotals) Requests() Traffic {
 	cost, excess := d.Of(MeterRequests), d.stored(MeterCount)
 	return Traffic{cost.Allowed - excess.Allowed, cost.Denied - excess.Denied}
 }
 
+// stored returns the traffic of a meter in Meters.
 func (d *DayTotals) stored(meter string) MeterTraffic {
 	for _, m := range d.Meters {
 		if m.Meter == meter {
@@ -218,7 +219,7 @@ func (d *CounterDay) Empty() bool {
 	return d.Traffic == (Traffic{}) && d.Shared == (Traffic{}) && len(d.Meters) == 0
 }
 
-// Totals returns the traffic of the day, or only the traffic that the counter of the user decided.
+// Totals returns the traffic of the day; with shared, only its Shared traffic.
 func (d *CounterDay) Totals(shared bool) DayTotals {
 	t := DayTotals{Date: d.Date, Traffic: d.Traffic}
 	if shared {
@@ -233,7 +234,7 @@ func (d *CounterDay) Totals(shared bool) DayTotals {
 	return t
 }
 
-// CheckMeters returns an error unless the meters are sorted, valid and not empty. Only the day of a user has shared traffic.
+// CheckMeters returns an error unless the meters are sorted, valid and not empty. Only the day of a user may have shared traffic.
 func (d *CounterDay) CheckMeters(ofUser bool) error {
 	if len(d.Meters) > MaxMetersEver+2 {
 		return fmt.Errorf("it has more than %d meters", MaxMetersEver)

@@ -23,5 +23,5 @@ type KeyFilter struct {
 	PlanID *string   // nil for any, "" for keys without a plan of their own
 	Status KeyStatus // "" for any
 
-	HintTail string // keys whose hint ends with these HintTailLength bytes, "" for any. With it, no other member is set
+	HintTail string // the last HintTailLength bytes of the hint, "" for any; no other member may be set with it
 }

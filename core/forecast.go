@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// PaceDays is the number of days, including the present one, whose use is the pace of a forecast.
+// PaceDays is the number of days, including today, whose allowed cost is the pace of a forecast.
 const PaceDays = 7
 
-// PaceFrom returns the first of the days whose use is the pace of a forecast.
+// PaceFrom returns the first of the last [PaceDays] days.
 func PaceFrom(now time.Time) Date { return DateOf(now) - PaceDays + 1 }
 
-// maxForecast bounds how far a forecast looks ahead, for a limit without a reset.
+// maxForecast is the longest forecast, for a limit without a reset.
 const maxForecast = 100 * 365 * 24 * time.Hour
 
-// NeedsDays reports whether the forecast of the limit uses the days of its counter: its window began before them.
+// NeedsDays reports whether ExhaustsAt needs the days of the counter: the window of the limit began before PaceFrom.
 func (u *LimitUsage) NeedsDays(now time.Time) bool {
 	return !u.Limit.Unlimited() && u.Used < u.Max && u.Window.Start.Before(PaceFrom(now).Start())
 }
 
-// ExhaustsAt returns the time at which the limit is used up, in whole seconds: now if nothing is left, and the zero time if something is left at the reset. The pace
-// is the cost that was allowed in the last [PaceDays] days, or the usage in the window so far if the window is younger. The caller passes these days of the counter when
-// NeedsDays returns true.
+// ExhaustsAt returns the time at which the limit is used up at the present pace, in whole seconds. It returns now if nothing is left, and the zero
+// time if something is left at the reset. The pace is the allowed cost of the last [PaceDays] days; in a window that began later, it is the usage so
+// far. days are the days of the counter from [PaceFrom] on. They are only needed if NeedsDays returns true.
 func (u *LimitUsage) ExhaustsAt(days []DayTotals, now time.Time) time.Time {
 	if u.Limit.Unlimited() {
 		return time.Time{}

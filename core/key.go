@@ -81,8 +81,8 @@ func (k *Key) Filters() []KeyFilter {
 	return list
 }
 
-// HintTailLength is the number of bytes at the end of a hint that keys are found by: few enough for a small index, and enough to
-// leave one key in 3,800 among keys with random values.
+// HintTailLength is the length of the tails of hints in the index of keys, in bytes. Of 3,800 keys with random values, one has a given tail.
+// Longer tails would make the index larger.
 const HintTailLength = 2
 
 // hintTail returns the last bytes of the hint, "" for a shorter hint.

@@ -10,14 +10,14 @@ import (
 
 // The bounds of a ranking.
 const (
-	RankFrom  = 50      // per cent of a limit: a counter that has used less of each limit is in no ranking
-	MaxRanked = 100_000 // counters of an account
+	RankFrom  = 50      // per cent: counters that have used less of each of their limits are left out
+	MaxRanked = 100_000 // counters in the ranking of an account
 
-	// MaxSwept is the number of counters whose ended windows one call of [Store.Ranking] removes: the work of a few milliseconds.
+	// MaxSwept is the maximum number of counters whose ended windows one call of [Store.Ranking] removes. That takes a few milliseconds.
 	MaxSwept = 1000
 )
 
-// Fill is how full a limit of a counter is, at least RankFrom.
+// Fill is the share of a limit that a counter has used, at least RankFrom.
 type Fill struct {
 	Meter   string
 	Period  Period
@@ -27,33 +27,34 @@ type Fill struct {
 
 // The bounds of a [Fill].
 const (
-	MaxPercent = 1_000_000_000
-	NoEnd      = 1<<40 - 1 // more than 5 bytes hold in no store
+	MaxPercent = 1_000_000_000 // fits in 4 bytes
+	NoEnd      = 1<<40 - 1     // the largest number that fits in 5 bytes
 )
 
 // Ranked is a counter in the ranking of its account. Its fills are sorted by meter and period, without duplicates.
 type Ranked struct {
-	CounterID // with a KeyID it has no UserID
+	CounterID // of a key: without UserID
 	Fills     []Fill
 
-	// Was, for [Store.Rank], are the fills that the counter must have so that Fills replace them. Without Was, Fills only raise: see [RaiseFills].
+	// Was makes [Store.Rank] a compare-and-swap: Fills replace the present fills only if Was equals the present fills. Without Was, Fills raise the
+	// present fills, see [RaiseFills].
 	Was []Fill
 }
 
 // RankingQuery selects counters of a ranking.
 type RankingQuery struct {
 	Meter string    // of the fills, "" for any
-	From  int64     // the smallest Percent of one of these fills
-	At    time.Time // fills whose windows have ended at this time do not count
+	From  int64     // the smallest Percent of the highest fill of the counter
+	At    time.Time // the present: fills whose windows have ended do not count
 }
 
-// Ranking is a page of the counters of an account that are the fullest.
+// Ranking is a page of the fullest counters of an account.
 type Ranking struct {
 	Counters []Ranked // the counter with the highest fill of the query first; ties: users by ID, then keys by KeyID
 	Total    int      // on all pages
 
-	// Behind reports that more than MaxSwept counters had windows that have ended since the last call. The page and Total may include some of
-	// them: call Ranking again.
+	// Behind reports that windows of MaxSwept or more counters have ended since the last call. The page and Total may include ended windows: call
+	// Ranking again.
 	Behind bool
 
 	// WholeAt is the last time given to [Store.CompleteRanking], the zero time for none.
@@ -138,7 +139,7 @@ func LiveFills(fills []Fill, at time.Time) (live []Fill) {
 	return live
 }
 
-// HighestFill returns the highest Percent among the fills of a meter, or of all meters for "". It is 0 for none.
+// HighestFill returns the highest Percent among the fills of a meter, or of all meters for "". It returns 0 without such a fill.
 func HighestFill(fills []Fill, meter string) (highest int64) {
 	for _, f := range fills {
 		if meter == "" || f.Meter == meter {
@@ -148,30 +149,31 @@ func HighestFill(fills []Fill, meter string) (highest int64) {
 	return highest
 }
 
-// Fullness identifies the fills of the counters of a request after its decision: two equal values stand for the same fills. It is 0 if there are none.
-func (c *Consumption) Fullness(v *ConsumeResult) (mix uint64) {
+// FillHash returns a hash of the fills of the counters of a request after its decision, 0 without fills.
+func (c *Consumption) FillHash(v *ConsumeResult) (hash uint64) {
 	if v.Limits == nil { // the usual request, without copies
 		if f, ok := c.LimitAt(0).fill(v.Usage); ok {
-			return f.mix(0)
+			return f.hash(0)
 		}
 		return 0
 	}
 	for i := range v.Limits {
 		if f, ok := v.Limits[i].fill(v.Limits[i].Usage); ok {
-			mix = f.mix(mix + uint64(i))
+			hash = f.hash(hash + uint64(i))
 		}
 	}
-	return mix
+	return hash
 }
 
-// mix returns a hash of the fill and of an earlier hash, never 0.
-func (f Fill) mix(earlier uint64) uint64 {
+// hash returns a hash of the fill and of a seed, never 0.
+func (f Fill) hash(seed uint64) uint64 {
 	const prime = 0x9E3779B97F4A7C15 // 2⁶⁴ divided by the golden ratio
-	h := ((earlier ^ uint64(f.End)) * prime) ^ uint64(f.Percent)
+	h := ((seed ^ uint64(f.End)) * prime) ^ uint64(f.Percent)
 	return max(1, (h^h>>29)*prime)
 }
 
-// Ranked returns the fills of the deciding counter, and of the key if it has limits of its own, after a decision.
+// Ranked returns the counters of a request with their fills after its decision: the deciding counter, and the key if it has limits of its own. It
+// leaves out counters without fills.
 func (c *Consumption) Ranked(v *ConsumeResult) (list []Ranked) {
 	limits, key := v.Limits, CounterID{Account: c.Account, KeyID: c.KeyID}
 	if limits == nil {

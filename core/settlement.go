@@ -13,8 +13,8 @@ type Settlement struct {
 }
 
 // Settle replaces the held costs of a settlement by the costs of a charge. It changes the open windows that contain the time of the hold.
-// The time of the charge is not before At. For each meter whose usage in the month would have left its bounds, Settle returns the
-// part of the difference that was cut off: positive for not subtracted, negative for not added.
+// The time of the charge is not before At. Settle returns, for each meter, the part of the difference that the bounds of the usage in the
+// month have cut off: positive if the part was not subtracted, negative if it was not added.
 func (c *Counter) Settle(s *Settlement, ch *Charge) (cut []MeterCost) {
 	c.open(ch)
 	since := ch.Since
@@ -37,8 +37,7 @@ func (c *Counter) Settle(s *Settlement, ch *Charge) (cut []MeterCost) {
 	return cut
 }
 
-// settle adds a difference to the usage in the windows that contain a time, in Unix seconds. It returns the part of the difference that the bounds of
-// the month have cut off, as [Counter.Settle] does.
+// settle adds a difference to the usage in the windows that contain a time, in Unix seconds. Its result is that of [Counter.Settle] for one meter.
 func (t *PeriodUsage) settle(by, at int64, since *Since) (cut int64) {
 	month := t[Month]
 	for p := range t {

@@ -168,24 +168,25 @@ type Store interface {
 	// Counters returns the counters with the ids, in the order of ids. Each includes every
 	// Consume that has returned.
 	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
-	// PlanUsed adds up the counters that a plan limits: the counters of all keys and users whose
-	// PlanID is plan, which is not empty. It reads the requests in the window of the period at the
-	// time at, see [Counter.Usage]. The sum is at most [MaxLimit]. Every Consume that has returned is included. The result need not be a
-	// snapshot: a key or user that is created or deleted during the call may be included or not.
+	// PlanUsed adds up the usage of the requests in the window of the period at the time at, see [Counter.Usage]. It reads the counters that
+	// a plan limits: the counters of all keys and users whose PlanID is plan, which is not empty. The sum is at most [MaxLimit]. Every
+	// Consume that has returned is included. The result need not be a snapshot: a key or user that is created or deleted during the call may
+	// be included or not.
 	PlanUsed(ctx context.Context, account, plan string, p Period, at time.Time) (int64, error)
-	// Rank changes the ranking of an account, which lists its counters by their fullest limits. The caller says how full the limits are: a store
-	// knows no terms. At most [MaxImport] counters are given. Each is changed in one step: its Fills raise the present ones as [RaiseFills] does, or, with Was,
-	// replace them if they are equal to Was. A counter without fills leaves the ranking. The account exists; the store does not check that a counter does.
-	// With soon, Rank does not wait for a network: the ranking changes within a second.
+	// Rank changes the ranking of an account, which lists its counters by their fullest limits. The caller computes the fills, because a store
+	// does not know the terms. The list has at most [MaxImport] counters. Each counter changes atomically: its Fills raise the present fills as
+	// [RaiseFills] does; with Was, they replace the present fills if Was equals the present fills. A counter without fills leaves the ranking. The
+	// account exists; the store does not check that the counters exist. With soon, Rank does not wait for the network: the ranking changes
+	// within a second.
 	//
-	// Beyond [MaxRanked] counters the store keeps the first ones of [Ranking]. When it has left out some, and less than half are left, it
-	// forgets the time of CompleteRanking. It may drop the ranking and that time when it is closed. A ranking is not a record of
-	// usage: the last second of changes with soon may be missing after the process died.
+	// A ranking keeps the first [MaxRanked] counters in the order of [Ranking]. After counters were left out, the store forgets the time of
+	// CompleteRanking as soon as fewer than half of MaxRanked are left. Closing the store may drop the ranking and this time. A ranking is not a
+	// record of usage: a crash may lose the last second of changes with soon.
 	Rank(ctx context.Context, account string, list []Ranked, soon bool) error
-	// Ranking returns a page of the ranking of an account. It includes every Rank without soon that has returned. Its time does not grow with the number of counters.
-	// Fills of windows that have ended do not count, unless the result is [Ranking.Behind].
+	// Ranking returns a page of the ranking of an account. It includes every Rank without soon that has returned. Its duration does not grow with
+	// the number of counters. Fills of windows that have ended do not count, unless the result is [Ranking.Behind].
 	Ranking(ctx context.Context, account string, q RankingQuery, p Page) (Ranking, error)
-	// CompleteRanking remembers the time at which all counters of an account were ranked; the zero time forgets it.
+	// CompleteRanking stores the time at which all counters of an account were ranked; the zero time removes it.
 	CompleteRanking(ctx context.Context, account string, at time.Time) error
 
 	// History returns a page of the entries of a key or user, newest first, in the order in which
@@ -205,25 +206,26 @@ type Store interface {
 	// cost of the current day is [Counter.Day]. Denials of the last moments before
 	// the process died may be missing.
 	//
-	// The costs on other meters are added to the traffic of these meters in the same way, on the day on which the cost of the request is counted.
-	// [MeterCount] has by how much that cost exceeds 1. An adjustment changes Adjusted of its meter: of the counter that it has changed on the
-	// day of that counter, and of the user on the day of the request, or on a later day with allowed requests. It changes it by the number that
-	// [Counter.Adjust] returns.
+	// The costs on other meters are added to the traffic of these meters in the same way, on the day that counts the cost of the request.
+	// [MeterCount] counts this cost minus 1. An adjustment adds the result of [Counter.Adjust] to Adjusted of its meter. The days of the
+	// changed counter have it on the day of the counter's At. The days of the user have it on the day of the request, or on a later day with
+	// allowed requests.
 	//
-	// A settlement changes the allowed costs on the day of its hold by their differences. A release also takes away the request. What
-	// [Counter.Settle] has cut off changes Adjusted of that counter on the same day.
+	// A settlement adds the differences of the costs to the allowed costs on the day of its hold. A release also subtracts the request. The
+	// result of [Counter.Settle] is added to Adjusted of that counter on the same day.
 	//
-	// For each meter, Allowed and Adjusted of the days of a month add up to the usage of the counter of a key in that month. For the counter of a user,
-	// the Shared traffic of its days does. The same holds for a day, a week and a year while no change was cut off at 0 in one window only.
+	// For each meter, the sum of Allowed and Adjusted over the days of a month is the usage of the counter of a key in that month. For the
+	// counter of a user, this is true of the Shared traffic of its days. For a day, a week and a year, the sum may differ after a change was cut
+	// off at 0 in some windows only.
 	//
-	// Days does the same for the hours from first to last, at most [HoursKept]. Whatever changes a number of a day changes that of one hour of that day,
-	// see [Date.HourIn]: an hour of the time of the request, and for a settlement of the time of the hold. SetCounters changes no hour. So the numbers of the hours
-	// of a day add up to those of the day, unless SetCounters or SetDays have set them otherwise or a number was bounded.
+	// Days does the same for the hours from first to last, at most [HoursKept]. Whatever changes a number of a day changes the same number of one
+	// hour of that day by as much, see [Date.HourIn]: the hour of the request, or of the hold of a settlement. SetCounters changes no hour. So
+	// the hours of a day add up to that day, unless SetCounters or SetDays have set other numbers or a number was bounded.
 	//
 	// A day is kept for [DaysKept] days, an hour for [HoursKept] hours. Deleting a key deletes its days and keeps the days of its
-	// user. Deleting a user moves its days to the deleted users of its account: the sum of an account has them. A request that is answered
-	// while its user is deleted may be missing there. A [CounterID] without key and user stands for the deleted users of an account: it has the
-	// days of their whole traffic, also in CounterDays and SetDays. All this is said of hours, too.
+	// user. Deleting a user adds its days to the days of the deleted users of the account. The sum of an account includes these days. A request
+	// that is answered while its user is deleted may be missing there. A [CounterID] without key and user selects the days of the deleted
+	// users, also in CounterDays and SetDays. These days have no Shared traffic. All this is true of hours, too.
 	Days(ctx context.Context, of DaysFilter, first, last Date) ([]DayTotals, error)
 	// DaysOf returns the days, or hours, with traffic from first to last of each counter, oldest first, in the order of ids. ids has at most [ReadSize]
 	// counters of one account. The CounterID of the deleted users must be the only one. A missing counter has no days.

@@ -18,7 +18,7 @@ func Percentage(used, limit int64) float64 {
 }
 
 // AddSaturating returns a + b, at most MaxLimit: JSON readers that use 64-bit floating point know no larger whole number exactly, and Redis
-// counts no further. Neither is negative. A larger a stays.
+// counts no further. A larger a stays. Negative sums have no bound.
 func AddSaturating(a, b int64) int64 {
 	if a > MaxLimit-b {
 		return max(a, MaxLimit)

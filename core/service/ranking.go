@@ -29,7 +29,7 @@ type noted struct {
 
 // rankDecision ranks the counters of a request, unless last says that an earlier decision has done so.
 func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
-	fullness := c.Fullness(v)
+	fullness := c.FillHash(v)
 	if fullness == 0 || v.FirstTerms != nil {
 		return
 	}
