@@ -15,19 +15,19 @@ import (
 
 // The bounds of the addresses that a [Service] remembers.
 const (
-	maxAddresses     = 20_000           // the addresses that were used last stay; they take about 8 MB
-	callersOfAddress = 4                // the callers that used an address last
-	noteAddressAgain = 10 * time.Minute // after which a caller with the same address is noted again, so that it stays
+	maxAddresses       = 20_000           // of all accounts; the least recently used address is evicted. They take about 8 MB
+	callersOfAddress   = 4                // the latest callers of an address
+	recordAddressAgain = 10 * time.Minute // a caller that keeps its address is recorded again after this time, so that the address is not evicted
 )
 
-// recentAddresses remembers the callers of the last addresses: keys, and users without a key. Nothing is stored: a start forgets them.
+// recentAddresses has the latest callers of each recent address: keys, and users without a key. It is in memory only.
 type recentAddresses struct {
-	mu   sync.Mutex
-	seed maphash.Seed
-	of   *simplelru.LRU[addressRef, *callers]
+	mu        sync.Mutex
+	seed      maphash.Seed
+	byAddress *simplelru.LRU[addressRef, *callers]
 }
 
-// callers are the keys and users that used an address last, the last one first. The others are zero.
+// callers are the latest keys and users with one address, newest first. Unused places are zero.
 type callers [callersOfAddress]core.CounterID
 
 // add puts a caller first.
@@ -44,20 +44,20 @@ func (c *callers) add(id core.CounterID) {
 type addressRef struct{ account, ip string }
 
 func newRecentAddresses() recentAddresses {
-	of, err := simplelru.NewLRU[addressRef, *callers](maxAddresses, nil)
+	byAddress, err := simplelru.NewLRU[addressRef, *callers](maxAddresses, nil)
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	return recentAddresses{seed: maphash.MakeSeed(), of: of}
+	return recentAddresses{seed: maphash.MakeSeed(), byAddress: byAddress}
 }
 
-// note remembers the address of a request. last is the hash of the address that the caller used last: the usual request of a caller with one
-// address takes no lock.
-func (a *recentAddresses) note(c *core.Consumption, last *atomic.Uint64) {
+// record records the address of a request. last is the hash of the previous address of the caller: while a caller keeps its address, its requests
+// take no lock.
+func (a *recentAddresses) record(c *core.Consumption, last *atomic.Uint64) {
 	if c.Entry.IP == "" {
 		return
 	}
-	hash := maphash.String(a.seed, c.Entry.IP) ^ uint64(c.Entry.At.Unix()/int64(noteAddressAgain/time.Second))
+	hash := maphash.String(a.seed, c.Entry.IP) ^ uint64(c.Entry.At.Unix()/int64(recordAddressAgain/time.Second))
 	if last.Swap(hash) == hash {
 		return
 	}
@@ -68,19 +68,19 @@ func (a *recentAddresses) note(c *core.Consumption, last *atomic.Uint64) {
 	ref := addressRef{c.Account, c.Entry.IP}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	list, known := a.of.Get(ref)
+	list, known := a.byAddress.Get(ref)
 	if !known {
-		list, ref.ip = new(callers), strings.Clone(ref.ip) // it may be a part of a long body
-		a.of.Add(ref, list)
+		list, ref.ip = new(callers), strings.Clone(ref.ip) // without Clone, the address may keep a long body in memory
+		a.byAddress.Add(ref, list)
 	}
 	list.add(caller)
 }
 
-// callers returns the keys and users whose requests came from an address, the last one first.
+// callers returns the latest keys and users whose requests came from an address, newest first.
 func (a *recentAddresses) callers(account, ip string) (ids []core.CounterID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if list, known := a.of.Get(addressRef{account, ip}); known {
+	if list, known := a.byAddress.Get(addressRef{account, ip}); known {
 		ids = slices.DeleteFunc(slices.Clone(list[:]), func(id core.CounterID) bool { return id == core.CounterID{} })
 	}
 	return ids

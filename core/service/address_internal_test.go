@@ -17,7 +17,7 @@ func TestRecentAddresses(t *testing.T) {
 		if last[account+key] == nil {
 			last[account+key] = new(atomic.Uint64)
 		}
-		a.note(&core.Consumption{Account: account, KeyID: key, UserID: 1, Entry: core.Entry{At: now, IP: ip}}, last[account+key])
+		a.record(&core.Consumption{Account: account, KeyID: key, UserID: 1, Entry: core.Entry{At: now, IP: ip}}, last[account+key])
 	}
 	want := func(account, ip, want string) {
 		t.Helper()
@@ -33,7 +33,7 @@ func TestRecentAddresses(t *testing.T) {
 		note("acct", key, "203.0.113.7")
 	}
 	want("acct", "203.0.113.7", "d0 c0 b0 a0 ") // b had the same address as before
-	now = now.Add(noteAddressAgain)
+	now = now.Add(recordAddressAgain)
 	note("acct", "b", "203.0.113.7")
 	note("acct", "e", "203.0.113.7")
 	want("acct", "203.0.113.7", "e0 b0 d0 c0 ")

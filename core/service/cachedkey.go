@@ -15,7 +15,7 @@ type cachedKey struct {
 	user cacheRef[userRef, cachedUser] // unset while the user is disabled; flagged if the user is special
 	plan cacheRef[planRef, cachedPlan] // if the key has a plan of its own
 
-	noted noted
+	recorded decisionHashes
 
 	core.Key
 }
@@ -31,8 +31,8 @@ func (k *cachedKey) restrictions() *core.Restrictions {
 // cachedUser is a user in memory with a reference to its plan. Keys reach the shared plan through
 // their user, so that no key sees the user with a former plan.
 type cachedUser struct {
-	plan  cacheRef[planRef, cachedPlan]
-	noted noted // of requests without a key
+	plan     cacheRef[planRef, cachedPlan]
+	recorded decisionHashes // of requests without a key
 	core.User
 }
 

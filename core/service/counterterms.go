@@ -10,7 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// counterTerms is a counter of a user, or of one of its keys, with the limits of this counter. It has no terms if no plan limits it any more.
+// counterTerms is a counter of a user, or of one of its keys, with the limits of this counter. Without a plan and limits of the key, its terms are
+// unlimited.
 type counterTerms struct {
 	core.CounterID
 	user  *core.User
@@ -21,9 +22,9 @@ type counterTerms struct {
 
 func (c counterTerms) id() core.CounterID { return c.CounterID }
 
-// limitedBy returns the counter of a user, or of a key, with its limits. The counter of a key without a plan of its own has only the limits of the
-// key, inside the plan of the user.
-func (s *Service) limitedBy(ctx context.Context, account string, u *core.User, k *core.Key) (c counterTerms, err error) {
+// newCounterTerms returns the counter of a key, or for a nil key the counter of the user, with its limits. The counter of a key without a plan of its
+// own has only the limits of the key.
+func (s *Service) newCounterTerms(ctx context.Context, account string, u *core.User, k *core.Key) (c counterTerms, err error) {
 	c = counterTerms{CounterID: core.CounterID{Account: account, UserID: u.ID}, user: u, key: k, terms: core.Terms{Limit: core.Unlimited}}
 	id := u.PlanID
 	if k != nil {
@@ -49,7 +50,8 @@ func (s *Service) limitedBy(ctx context.Context, account string, u *core.User, k
 	return c, nil
 }
 
-// eachAtOnce calls read for each index below n: one after the other if the store is local, else 16 at once, because most of their time waits for an answer.
+// eachAtOnce calls read for each index below n. A local store runs one call after the other. Any other store runs 16 calls concurrently, because
+// they mostly wait for the network.
 func (s *Service) eachAtOnce(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
 	if _, local := s.store.(core.HistoryIndex); local {
 		for i := range n {
@@ -67,7 +69,7 @@ func (s *Service) eachAtOnce(ctx context.Context, n int, read func(ctx context.C
 	return g.Wait()
 }
 
-// counterTermsOf returns the counters with the ids, without the counters of deleted keys and users.
+// counterTermsOf returns the counters with the ids. It leaves out the counters of deleted keys and users.
 func (s *Service) counterTermsOf(ctx context.Context, ids []core.CounterID) (list []counterTerms, err error) {
 	all := make([]counterTerms, len(ids))
 	err = s.eachAtOnce(ctx, len(ids), func(ctx context.Context, i int) (err error) {
@@ -83,7 +85,7 @@ func (s *Service) counterTermsOf(ctx context.Context, ids []core.CounterID) (lis
 			u, err = s.users.get(ctx, userRef{id.Account, user})
 		}
 		if err == nil {
-			all[i], err = s.limitedBy(ctx, id.Account, &u.User, k)
+			all[i], err = s.newCounterTerms(ctx, id.Account, &u.User, k)
 		}
 		if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
 			err = nil
@@ -98,7 +100,7 @@ func (s *Service) counterTermsOf(ctx context.Context, ids []core.CounterID) (lis
 	return list, err
 }
 
-// usagesOf returns the usage of each counter under each of its limits. A missing primary limit is left out.
+// usagesOf returns the usage of each counter under each of its limits. It leaves out a primary limit that is unlimited.
 func (s *Service) usagesOf(ctx context.Context, list []counterTerms) ([][]core.LimitUsage, error) {
 	counters, err := countersOf(s.counters(ctx), list, counterTerms.id)
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxDue is the largest number of due counters of an account. Beyond it, the whole account is ranked again.
+// maxDue is the maximum number of due counters of an account. Beyond it, all counters of the account are due.
 const maxDue = 10_000
 
-// dueCounter is a counter that changed without a decision.
+// dueCounter is a counter that must be ranked again, because it changed without a decision.
 type dueCounter struct {
 	core.CounterID
-	keys bool // the counters of all keys of the user, too
+	keys bool // the counters of all keys of the user are due, too
 }
 
-// dueCounters are the due counters by account. An account with more than maxDue has nil.
+// dueCounters are the due counters by account. The set of an account is nil while all its counters are due.
 type dueCounters struct {
 	mu        sync.Mutex
 	byAccount map[string]map[dueCounter]bool
@@ -47,6 +47,7 @@ func (d *dueCounters) addAll(account string) {
 	d.put(account, nil)
 }
 
+// put stores the due counters of an account. nil, or more than maxDue, stand for all counters.
 func (d *dueCounters) put(account string, has map[dueCounter]bool) {
 	if len(has) > maxDue {
 		has = nil
@@ -57,7 +58,7 @@ func (d *dueCounters) put(account string, has map[dueCounter]bool) {
 	d.byAccount[account] = has
 }
 
-// hasAll reports whether the whole account is due.
+// hasAll reports whether all counters of the account are due.
 func (d *dueCounters) hasAll(account string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +73,7 @@ func (d *dueCounters) forget(account string) {
 	delete(d.byAccount, account)
 }
 
-// take returns the due counters of an account, and removes them. all reports that the whole account is due, and stays so.
+// take removes and returns at most so many due counters of an account. all reports that all counters of the account are due; take leaves them due.
 func (d *dueCounters) take(account string, most int) (list []dueCounter, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,29 +8,29 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// forecast is the limits of a counter, for [Service.forecasts].
-type forecast struct {
+// forecastInput has limits to forecast, and the counters of these limits.
+type forecastInput struct {
 	deciding core.CounterID
-	own      core.CounterID // counts for the limits of the key
+	own      core.CounterID // of the key: for its own limits
 	limits   []core.LimitUsage
 }
 
-// of returns the counter that counts for a limit.
-func (f *forecast) of(u *core.LimitUsage) core.CounterID {
+// counterOf returns the counter of a limit.
+func (f *forecastInput) counterOf(u *core.LimitUsage) core.CounterID {
 	if u.Of == core.OfKey {
 		return f.own
 	}
 	return f.deciding
 }
 
-// forecasts returns when each limit is used up, see [core.LimitUsage.ExhaustsAt]. It reads the days of at most [core.ReadSize] counters, of which few limits need
-// any.
-func (s *Service) forecasts(ctx context.Context, list []forecast) ([][]time.Time, error) {
+// forecasts returns the time at which each limit is used up, see [core.LimitUsage.ExhaustsAt]. The list has at most [core.ReadSize] counters. Only
+// counters of limits that need days are read.
+func (s *Service) forecasts(ctx context.Context, list []forecastInput) ([][]time.Time, error) {
 	now, ids := s.now(), []core.CounterID{}
 	for i := range list {
 		for j := range list[i].limits {
 			u := &list[i].limits[j]
-			if id := list[i].of(u); u.NeedsDays(now) && !slices.Contains(ids, id) {
+			if id := list[i].counterOf(u); u.NeedsDays(now) && !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}
@@ -49,7 +49,7 @@ func (s *Service) forecasts(ctx context.Context, list []forecast) ([][]time.Time
 	for i := range list {
 		for j := range list[i].limits {
 			u := &list[i].limits[j]
-			all[i] = append(all[i], u.ExhaustsAt(days[list[i].of(u)], now))
+			all[i] = append(all[i], u.ExhaustsAt(days[list[i].counterOf(u)], now))
 		}
 	}
 	return all, nil

@@ -235,7 +235,7 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	default:
 		return nil, errHoldReleased
 	}
-	s.dueAfter(account, after)
+	s.addDueAfter(account, after)
 	return &Settled{*after, repeated}, nil
 }
 

@@ -26,7 +26,7 @@ func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, 
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.forecasts(ctx, []forecast{{of, core.CounterID{Account: account, KeyID: id}, usage.Limits}})
+	all, err := s.forecasts(ctx, []forecastInput{{of, core.CounterID{Account: account, KeyID: id}, usage.Limits}})
 	if err != nil {
 		return nil, err
 	}

@@ -10,30 +10,31 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A ranking of the store lists the fullest counters of an account, see [core.Store.Rank]. Three things keep it:
+// A ranking of the store lists the fullest counters of an account, see [core.Store.Rank]. Three jobs keep the ranking up to date:
 //
-//   - A decision that changes how full a limit is, in whole per cent, ranks its counters: rankDecision.
-//   - A change without a decision, such as a settlement or another plan of a user, makes its counter due. KeepRankings ranks the due counters.
-//   - RankAccounts ranks all counters of an account whose ranking is not whole, and once a day.
+//   - rankDecision ranks the counters of a decision that changes the share of a limit, in whole per cent.
+//   - KeepRankings ranks the due counters. A change without a decision, such as a settlement or another plan of a user, makes its counter due.
+//   - RankAccounts ranks all counters of an account whose ranking is incomplete, or older than MaxRankingAge.
 //
-// A fill is never too low for long, and may be too high: [Service.Thresholds] reads the counters again.
+// A fill in a ranking may be too high, and is too low only for a short time. [Service.Thresholds] reads the counters again.
 
 // rankAgainAfter is the time after which a decision ranks its counters although nothing has changed: a node may have lost the earlier change.
 const rankAgainAfter = 10 * time.Minute
 
-// noted are hashes of what the service has noted after the last decision of a key or user: equal hashes need no second note.
-type noted struct {
-	fullness atomic.Uint64 // see Service.rankDecision
-	address  atomic.Uint64 // see recentAddresses.note
+// decisionHashes are hashes of the fills and of the address that the last decision of a key or user has recorded. A decision with the same hashes
+// records nothing.
+type decisionHashes struct {
+	fills   atomic.Uint64 // see Service.rankDecision
+	address atomic.Uint64 // see recentAddresses.record
 }
 
-// rankDecision ranks the counters of a request, unless last says that an earlier decision has done so.
+// rankDecision ranks the counters of a request, unless last is the hash of the same fills.
 func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
-	fullness := c.FillHash(v)
-	if fullness == 0 || v.FirstTerms != nil {
+	hash := c.FillHash(v)
+	if hash == 0 || v.FirstTerms != nil {
 		return
 	}
-	if fullness ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)); last.Swap(fullness) == fullness {
+	if hash ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)); last.Swap(hash) == hash {
 		return
 	}
 	if s.store.Rank(context.Background(), c.Account, c.Ranked(v), true) != nil {
@@ -41,8 +42,8 @@ func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, last 
 	}
 }
 
-// dueAfter makes the counters due that have counted a hold, when its final costs exceed the held ones.
-func (s *Service) dueAfter(account string, h *core.Hold) {
+// addDueAfter makes the counters of an ended hold due if the final costs exceed the held costs.
+func (s *Service) addDueAfter(account string, h *core.Hold) {
 	if len(h.Overrun()) == 0 {
 		return
 	}
@@ -54,8 +55,8 @@ func (s *Service) dueAfter(account string, h *core.Hold) {
 	}
 }
 
-// KeepRankings ranks the due counters of all accounts, and removes windows that have ended. Call it every few seconds. With an error, the next call
-// goes on.
+// KeepRankings ranks the due counters of all accounts, and removes ended windows from the rankings. Call it every few seconds. After an error, the next
+// call continues.
 func (s *Service) KeepRankings(ctx context.Context) error {
 	return s.eachAccount(ctx, func(account string) error {
 		err := s.rankDue(ctx, account, maxDue)
@@ -68,16 +69,17 @@ func (s *Service) KeepRankings(ctx context.Context) error {
 	})
 }
 
-// RankingKept is the age of a ranking at which RankAccounts ranks all counters of its account again.
-const RankingKept = 24 * time.Hour
+// MaxRankingAge is the age of a ranking at which RankAccounts ranks all counters of its account again.
+const MaxRankingAge = 24 * time.Hour
 
-// RankAccounts ranks all counters of each account whose ranking is not whole, or older than RankingKept. It rests as long as it works, so that it takes
-// half a processor: a million counters take minutes. Call it every few seconds, beside KeepRankings. With an error, the next call begins with the same account.
+// RankAccounts ranks all counters of each account whose ranking is incomplete, or older than MaxRankingAge. After each page, it pauses as long as the
+// page took, so that it uses half a processor at most. A million counters take minutes. Call it every few seconds, concurrently with KeepRankings. After
+// an error, the next call repeats the account.
 func (s *Service) RankAccounts(ctx context.Context) error {
 	return s.eachAccount(ctx, func(account string) error {
 		now := s.now()
 		r, err := s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: now}, core.Page{Number: 1})
-		if err != nil || !r.WholeAt.IsZero() && now.Before(r.WholeAt.Add(RankingKept)) && !s.due.hasAll(account) {
+		if err != nil || !r.WholeAt.IsZero() && now.Before(r.WholeAt.Add(MaxRankingAge)) && !s.due.hasAll(account) {
 			return err
 		}
 		return s.rankAccount(ctx, account, func(took time.Duration) {
@@ -94,10 +96,10 @@ func (s *Service) eachAccount(ctx context.Context, fn func(account string) error
 	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error { return fn(a.ID) })
 }
 
-// rankDue ranks at most most due counters of an account, and the counters of the keys of due users. The ranking of an account that is due as a whole is
-// not whole then, and left to RankAccounts.
-func (s *Service) rankDue(ctx context.Context, account string, most int) error {
-	due, all := s.due.take(account, most)
+// rankDue ranks at most limit due counters of an account, and the counters of the keys of due users. If all counters of the account are due, it marks
+// the ranking as incomplete for RankAccounts.
+func (s *Service) rankDue(ctx context.Context, account string, limit int) error {
+	due, all := s.due.take(account, limit)
 	if all {
 		return s.store.CompleteRanking(ctx, account, time.Time{})
 	}
@@ -107,7 +109,7 @@ func (s *Service) rankDue(ctx context.Context, account string, most int) error {
 	}
 	counters, err := s.counterTermsOf(ctx, ids)
 	if err == nil {
-		err = s.rankLimited(ctx, account, counters)
+		err = s.rankCounters(ctx, account, counters)
 	}
 	for _, c := range due {
 		if err == nil && c.keys {
@@ -132,8 +134,8 @@ func (s *Service) rankKeysOf(ctx context.Context, account string, user int64) er
 	return s.rankKeys(ctx, account, core.KeyFilter{UserID: user}, map[int64]*core.User{user: u}, noRest)
 }
 
-// rankLimited ranks counters with their usage now.
-func (s *Service) rankLimited(ctx context.Context, account string, counters []counterTerms) error {
+// rankCounters ranks counters by their present usage.
+func (s *Service) rankCounters(ctx context.Context, account string, counters []counterTerms) error {
 	for i := 0; i < len(counters); i += core.MaxImport {
 		part := counters[i:min(i+core.MaxImport, len(counters))]
 		usages, err := s.usagesOf(ctx, part)
@@ -156,7 +158,7 @@ func (s *Service) rankLimited(ctx context.Context, account string, counters []co
 	return nil
 }
 
-// rankAccount ranks all counters of an account, a page of users or keys at a time. It calls rest after each page with the duration of its work.
+// rankAccount ranks all counters of an account, a page of users or keys at a time. It calls rest after each page with the time that the page took.
 func (s *Service) rankAccount(ctx context.Context, account string, rest func(time.Duration)) (err error) {
 	s.due.forget(account) // a change from now on makes its counters due again
 	defer func() {
@@ -177,13 +179,13 @@ func (s *Service) rankAccount(ctx context.Context, account string, rest func(tim
 			if u.PlanID == "" {
 				continue
 			}
-			c, err := s.limitedBy(ctx, account, u, nil)
+			c, err := s.newCounterTerms(ctx, account, u, nil)
 			if err != nil {
 				return err
 			}
 			counters = append(counters, c)
 		}
-		return s.rankLimited(ctx, account, counters)
+		return s.rankCounters(ctx, account, counters)
 	})
 	if err != nil {
 		return err
@@ -194,7 +196,7 @@ func (s *Service) rankAccount(ctx context.Context, account string, rest func(tim
 	return s.store.CompleteRanking(ctx, account, began)
 }
 
-// noRest is the rest in a call that a client waits for.
+// noRest is a rest without a pause, for calls that a client waits for.
 func noRest(time.Duration) {}
 
 // rankKeys ranks the counters of the keys that match a filter, a page at a time. special are the users with anchors or overrides.
@@ -208,12 +210,12 @@ func (s *Service) rankKeys(ctx context.Context, account string, f core.KeyFilter
 			if k.PlanID == "" && len(k.Own().Limits) == 0 {
 				continue
 			}
-			c, err := s.limitedBy(ctx, account, cmp.Or(special[k.UserID], &core.User{ID: k.UserID}), k)
+			c, err := s.newCounterTerms(ctx, account, cmp.Or(special[k.UserID], &core.User{ID: k.UserID}), k)
 			if err != nil {
 				return err
 			}
 			counters = append(counters, c)
 		}
-		return s.rankLimited(ctx, account, counters)
+		return s.rankCounters(ctx, account, counters)
 	})
 }

@@ -62,10 +62,10 @@ func (s *Service) UserUsage(ctx context.Context, account string, id int64) (u *U
 	if err != nil {
 		return nil, err
 	}
-	list := make([]forecast, len(u.Counters))
+	list := make([]forecastInput, len(u.Counters))
 	for i := range u.Counters {
 		c := &u.Counters[i]
-		list[i] = forecast{c.CounterID, c.CounterID, c.Limits}
+		list[i] = forecastInput{c.CounterID, c.CounterID, c.Limits}
 	}
 	all, err := s.forecasts(ctx, list)
 	for i := range all {

@@ -311,12 +311,12 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		return err
 	}
 	d.setResult(&pl.Plan, &v)
-	of := &u.noted
+	recorded := &u.recorded
 	if k != nil {
-		of = &k.noted
+		recorded = &k.recorded
 	}
-	s.rankDecision(c, &v, &of.fullness)
-	s.addresses.note(c, &of.address)
+	s.rankDecision(c, &v, &recorded.fills)
+	s.addresses.record(c, &recorded.address)
 	return nil
 }
 

@@ -64,8 +64,8 @@ func (w invalidator) RenewLease(d time.Duration) {
 // ChangesMissed implements [core.Watcher].
 func (w invalidator) ChangesMissed() { w.s.ForgetAll() }
 
-// ForgetAll empties the caches of resources. Call it after changes that were made with the [core.Store] itself. Such changes are in the rankings
-// after RankingKept at the latest.
+// ForgetAll empties the caches of resources. Call it after changes that were made with the [core.Store] itself. RankAccounts
+// adds them to the rankings within MaxRankingAge.
 func (s *Service) ForgetAll() {
 	s.users.forgetAll()
 	s.externals.forgetAll()
