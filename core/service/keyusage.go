@@ -12,7 +12,7 @@ import (
 type KeyUsage struct {
 	core.LimitUsage                   // of the first limit of the plan
 	Limits          []core.LimitUsage // of all limits, the primary one first
-	ExhaustsAt      []time.Time       // when each of Limits is used up at the present pace; zero: not before its reset
+	ExhaustsAt      []time.Time       // the time at which each of Limits is used up at the present pace; zero: not before the reset
 	Plan            *core.Plan
 	LastUsedAt      time.Time // of the allowed requests of this key; zero: never
 	LastRefusedAt   time.Time // of its refused requests, in whole seconds; zero: never

@@ -30,15 +30,15 @@ func (s *Service) eachKey(ctx context.Context, account string, f core.KeyFilter,
 // maxSearchedList is the number of users or keys of a list that a search reads.
 const maxSearchedList = 10_000
 
-// Searched says where a search in a list ended.
+// Searched is the point at which a search in a list ended.
 type Searched struct {
 	More bool // there are matches after the page
-	Read int  // the number of items that the search has read, if it stopped before the end of the list: there may be more matches
+	Read int  // the number of items that were read, if the search stopped before the end of the list: there may be more matches; else 0
 }
 
 // SearchUsers returns a page of the users that match the filter and have text in their name, email
-// or external id, case-insensitive. A whole email, external id or id with an empty filter is looked up in an index, and finds this user
-// alone. Otherwise SearchUsers reads the first 10,000 users of the filter.
+// or external id, case-insensitive. If the filter is empty and the text is a whole email, external id or id, SearchUsers looks it up in an index
+// and returns this user alone. Otherwise it reads the first 10,000 users of the filter.
 func (s *Service) SearchUsers(ctx context.Context, account, text string, f core.UserFilter, p core.Page) (list []*core.User, end Searched, err error) {
 	text = strings.TrimSpace(text)
 	if f == (core.UserFilter{}) && text != "" {
@@ -61,9 +61,10 @@ func (s *Service) SearchUsers(ctx context.Context, account, text string, f core.
 	})
 }
 
-// SearchKeys returns a page of the keys that match the filter and have text in their name, case-insensitive. The value, the id, the hint or the last
-// four characters of a value, with an empty filter, are looked up in an index, and find these keys alone. Otherwise SearchKeys reads the first
-// 10,000 keys of the filter. The PlanID of the filter selects the keys that the plan limits, see [Service.KeysUnderPlan].
+// SearchKeys returns a page of the keys that match the filter and have text in their name, case-insensitive. If the text is the value of a key,
+// SearchKeys returns this key alone. If the filter is empty and the text is an id, a hint or the last four characters of a value, SearchKeys looks it up in
+// an index and returns these keys alone. Otherwise it reads the first 10,000 keys of the filter. The PlanID of the filter selects the keys that the plan
+// limits, see [Service.KeysUnderPlan].
 func (s *Service) SearchKeys(ctx context.Context, account, text string, f core.KeyFilter, p core.Page) (list []*core.Key, end Searched, err error) {
 	text = strings.TrimSpace(text)
 	if whole, err := s.WellFormedKey(ctx, account, text); err != nil {
@@ -120,7 +121,7 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f core.K
 	})
 }
 
-// search returns a page of the items of a list that match, and where it ended. It is a large query: an account runs one at a time.
+// search returns a page of the items of a list that match, and the point at which it ended. It is a large query: an account runs one at a time.
 func search[T any](ctx context.Context, s *Service, account string, p core.Page, list func(core.Page) ([]T, int, error), matches func(T) (bool, error)) (found []T, end Searched, err error) {
 	skip, read := p.Offset(), 0
 	stop := errors.New("the search has ended")

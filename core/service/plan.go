@@ -160,7 +160,7 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 	return &PlanUsage{Plan: pl, Users: users, Used: used}, nil
 }
 
-// planUsed is [core.Store.PlanUsed] for the period of a plan, with the windows of users that do not begin with the calendar.
+// planUsed is [core.Store.PlanUsed] for the period of a plan. It counts users with anchors in the windows of their anchors.
 func (s *Service) planUsed(ctx context.Context, pl *core.Plan) (int64, error) {
 	at := s.now()
 	anchored, err := s.anchoredCounters(ctx, pl)
@@ -177,14 +177,14 @@ func (s *Service) planUsed(ctx context.Context, pl *core.Plan) (int64, error) {
 			return 0, err
 		}
 		for i := range counters {
-			used -= counters[i].Usage(core.MeterRequests, pl.Period, nil, at).Used // as the store has counted it
+			used -= counters[i].Usage(core.MeterRequests, pl.Period, nil, at).Used // PlanUsed has counted the window of the calendar
 			used = core.AddSaturating(max(0, used), counters[i].Usage(core.MeterRequests, pl.Period, part[i].anchors, at).Used)
 		}
 	}
 	return used, nil
 }
 
-// anchoredCounters returns the counters that a plan limits and whose windows do not begin with the calendar.
+// anchoredCounters returns the counters that a plan limits and whose windows begin with anchors.
 func (s *Service) anchoredCounters(ctx context.Context, pl *core.Plan) (list []limitedCounter, err error) {
 	return list, s.eachUser(ctx, pl.AccountID, core.UserFilter{Anchored: true}, func(u *core.User) error {
 		if u.PlanID == pl.ID {

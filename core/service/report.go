@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ReportQuery selects the rows of [Service.StreamReport]. A row adds up all traffic with the same values in the chosen members. Key also chooses
-// User. Without Meter, the rows have the meter requests alone.
+// ReportQuery selects the rows of [Service.StreamReport]. A row adds up all traffic with the same values in the chosen members. Key includes User.
+// Without Meter, the report has only the meter requests.
 type ReportQuery struct {
 	First, Last core.Date // both included, at most [core.DaysKept] days
 
@@ -21,8 +21,8 @@ type ReportQuery struct {
 // ReportRow is one row of a report. A member that the report does not group by is zero.
 type ReportRow struct {
 	User  *core.User // nil for the deleted users
-	Key   *core.Key  // nil for what no existing key of the user has used
-	Plan  *core.Plan // nil for none
+	Key   *core.Key  // nil for the usage of the user that belongs to none of its present keys
+	Plan  *core.Plan // nil without a plan
 	Meter string
 	Date  core.Date // the day, or the first day of the month
 	ReportNumbers
@@ -30,24 +30,26 @@ type ReportRow struct {
 
 // The bounds of a report.
 const (
-	reportRows   = 1_000   // passed to write at once
-	reportGroups = 100_000 // in memory, of a report that groups neither by user nor by key
-	reportDays   = 16_000  // days of counters that are read at once: of a month, 500 counters
-	reportRest   = 1       // pause between two reads, as a multiple of the first one: a report takes at most half a processor
+	reportRows   = 1_000   // rows in one call of write
+	reportGroups = 100_000 // groups in memory, for a report without User and Key
+	reportDays   = 16_000  // days of all counters in one read: 500 counters for a month
+	reportRest   = 1       // pause after a read, as a multiple of its duration: a report uses at most half a processor
 )
 
-// StreamReport calls write with the use of an account in a range of days, at most 1,000 rows in one call. The slice is valid during the call.
-// Rows without numbers are left out. The rows of a user are together, and the oldest user comes first. The rows of the keys of a user come before the row of what no
-// existing key has used. The deleted users come last. The sum of all rows is the traffic of [Service.AccountDays].
+// StreamReport calls write with the usage of an account in a range of days, at most 1,000 rows in one call. The slice is valid during the call.
+// Rows without numbers are left out. The rows are sorted by user, the oldest user first. The rows of the keys of a user come before its rows without a
+// key. The rows of the deleted users come last. The sum of all rows is the traffic of [Service.AccountDays].
 //
-// The use of a key with a plan of its own belongs to that plan. All other use of a user belongs to the plan of the user. Names and plans are the present ones. A key that was
-// moved to another user brings all its days. The row without a key of its new user subtracts the days that belong to the former user, so the sum of each user stays right.
+// The usage of a key with a plan of its own belongs to that plan. All other usage of a user belongs to the plan of the user. Names and plans are the
+// present ones. A key that was moved to another user brings all its days. The row without a key of its new user subtracts the days before the move, so
+// that the sum of each user stays right.
 //
-// The overage of a counter is its use beyond a limit with [core.AllowExceed], see [core.Terms.ExceedLimits] and [core.OverageOn]. The limits in force at the end of the range apply, or the
-// present limits if the range ends later. The overage of a counter that keys share is in the row without a key.
+// The overage of a counter is its usage beyond a limit with [core.AllowExceed], see [core.Terms.ExceedLimits] and [core.OverageOn]. The limits in force
+// at the end of the range apply, or the present limits if the range ends in the future. The overage of a counter that keys share is in the row without a
+// key.
 //
-// A user that is deleted during the call may be missing. Each read of the store is a large query of its own: an account runs one at a time.
-// The report ends with the error of write.
+// A user that is deleted during the call may be missing. Each read of the store is a large query: an account runs one at a time. An error of write ends
+// the report.
 func (s *Service) StreamReport(ctx context.Context, account string, q ReportQuery, write func([]ReportRow) error) error {
 	if err := s.checkDays(q.First, q.Last); err != nil {
 		return err
@@ -74,23 +76,23 @@ func (s *Service) StreamReport(ctx context.Context, account string, q ReportQuer
 	return r.send()
 }
 
-// report is a report that is being made.
+// report is the state of one call of StreamReport.
 type report struct {
 	s       *Service
 	ctx     context.Context
 	account string
 	q       ReportQuery
 	begun   bool                  // the first read has succeeded
-	at      time.Time             // the limits of this time apply
+	at      time.Time             // the limits in force at this time apply
 	plans   map[string]*core.Plan // by id
 	exceeds bool                  // a plan has a limit that denies nothing
 	write   func([]ReportRow) error
 	rows    []ReportRow // not yet written
-	rest    reportGroup // of a user, without the rows of its keys; or of the whole account
+	rest    reportGroup // the rows without a key: of the present user, or of the whole account in a report without User
 }
 
-// read runs a read of the store as a large query of its own, so that other queries of the account run between two reads, and a slow client keeps none
-// waiting. Too many waiting queries fail only the first read.
+// read runs one read of the store as a large query. Other queries of the account can run between two reads, so a slow client does not block them. With
+// ErrTooManyRequests, only the first read of a report fails; later reads are retried.
 func (r *report) read(fn func() error) error {
 	err := r.s.runLargeQuery(r.ctx, r.account, reportRest, fn)
 	for r.begun && errors.Is(err, ErrTooManyRequests) && r.ctx.Err() == nil {
@@ -115,9 +117,9 @@ func (r *report) readPlans() error {
 	})
 }
 
-// plan returns a plan, nil for none.
+// plan returns a plan, nil for a missing one.
 func (r *report) plan(id string) *core.Plan {
-	if r.plans[id] == nil && id != "" { // it is new
+	if r.plans[id] == nil && id != "" { // the plan is newer than readPlans
 		if pl, err := r.s.store.Plan(r.ctx, r.account, id); err == nil {
 			r.plans[id] = pl
 		}
@@ -132,7 +134,7 @@ func (r *report) planSeq(id string) int64 {
 	return 0
 }
 
-// limits returns the limits of a counter that have an overage, and the first day that their overage needs. The key is nil for the counter of the user.
+// limits returns the limits of a counter that have an overage, and the first day that OverageOn needs. The key is nil for the counter of the user.
 func (r *report) limits(u *core.User, k *core.Key) (limits map[string]core.Limit, from core.Date) {
 	from = r.q.First
 	plan := u.PlanID
@@ -204,7 +206,7 @@ func (r *report) ofUser(u *core.User, days []core.CounterDay) error {
 	return r.flush(u, nil, r.rest)
 }
 
-// ofKeys adds the rows of some keys of a user. Without rows of their own, the keys that share the plan of their user are of no interest.
+// ofKeys adds the rows of some keys of a user. Without q.Key, it skips keys without a plan of their own, because the days of the user include them.
 func (r *report) ofKeys(u *core.User, keys []*core.Key) error {
 	if !r.q.Key {
 		keys = slices.DeleteFunc(keys, func(k *core.Key) bool { return k.PlanID == "" })
@@ -258,7 +260,7 @@ func (r *report) send() error {
 	return err
 }
 
-// totalsOf returns the traffic of days, or only the traffic that the counter of the user has decided.
+// totalsOf returns the traffic of days; with shared, only the Shared traffic.
 func totalsOf(days []core.CounterDay, shared bool) []core.DayTotals {
 	list := make([]core.DayTotals, len(days))
 	for i := range days {
@@ -267,7 +269,7 @@ func totalsOf(days []core.CounterDay, shared bool) []core.DayTotals {
 	return list
 }
 
-// eachCounter calls fn with the days of the counter of each item. It reads the days of so many counters at once that their number is bounded.
+// eachCounter calls fn with the days of the counter of each item. One read has the days of several counters, at most reportDays if these are two or more.
 func eachCounter[T any](r *report, list []T, of func(T) (core.CounterID, core.Date), fn func(T, []core.CounterDay) error) error {
 	for len(list) > 0 {
 		var ids []core.CounterID
@@ -293,15 +295,16 @@ func eachCounter[T any](r *report, list []T, of func(T) (core.CounterID, core.Da
 	return nil
 }
 
-// errMoving means that a list changes faster than eachOnce reads it.
+// errMoving is returned when a list shrinks faster than eachOnce reads it.
 var errMoving = core.Unavailable(errors.New("the resources of the account are deleted faster than they are read"))
 
-// eachOnce calls fn with all items of a list that is ordered by their numbers, [core.ReadSize] at a time. Items that are deleted meanwhile move the others: after each
-// page, eachOnce makes sure that the last item of the page before is where it was, or else reads from one page earlier.
+// eachOnce calls fn with all items of a list that is sorted by their numbers, [core.ReadSize] at a time. A deletion moves later items to earlier
+// positions. After each page, eachOnce checks the position of the last item of the previous page. If later items have taken it, eachOnce goes back one
+// page.
 func eachOnce[T any](r *report, list func(core.Page) ([]T, int, error), number func(T) int64, fn func([]T) error) error {
 	last, back := int64(-1), 0
 	for p := (core.Page{Number: 1, Size: core.ReadSize}); ; {
-		if err := r.ctx.Err(); err != nil { // the caller is gone
+		if err := r.ctx.Err(); err != nil { // the client has disconnected
 			return err
 		}
 		items, _, err := list(p)

@@ -13,8 +13,8 @@ import (
 // ReportNumbers are the numbers of a row of a report.
 type ReportNumbers struct {
 	core.MeterTraffic
-	Overage  int64        // how much of the use is beyond a limit that denies nothing
-	Requests core.Traffic // of the meter requests: the numbers of requests
+	Overage  int64        // the usage beyond a limit that denies nothing
+	Requests core.Traffic // the numbers of requests; 0 for other meters than requests
 }
 
 func (n *ReportNumbers) add(m *ReportNumbers, sign int64) {
@@ -23,17 +23,17 @@ func (n *ReportNumbers) add(m *ReportNumbers, sign int64) {
 	n.Requests.Allowed, n.Requests.Denied = n.Requests.Allowed+sign*m.Requests.Allowed, n.Requests.Denied+sign*m.Requests.Denied
 }
 
-// reportCell is what a row is grouped by besides the user and the key.
+// reportCell identifies a row among the rows of one user and key.
 type reportCell struct {
 	plan  string
 	meter string
 	date  core.Date
 }
 
-// reportGroup has the rows of one user or key, or of the whole account.
+// reportGroup has the rows of one user and key, or of the whole account.
 type reportGroup map[reportCell]*ReportNumbers
 
-// cell returns a group of a report.
+// cell returns the cell that counts the traffic of a plan and a meter on a day.
 func (q *ReportQuery) cell(plan, meter string, date core.Date) (c reportCell) {
 	if q.Plan {
 		c.plan = plan
@@ -51,7 +51,7 @@ func (q *ReportQuery) cell(plan, meter string, date core.Date) (c reportCell) {
 	return c
 }
 
-// add adds days to the group, or takes them away. It leaves out the days and meters that are not of the report.
+// add adds days to the group, or subtracts them if sign is -1. It skips days and meters outside the report.
 func (g reportGroup) add(q *ReportQuery, plan string, days []core.CounterDay, sign int64) {
 	for i := range days {
 		d := &days[i]
@@ -74,7 +74,7 @@ func (g reportGroup) add(q *ReportQuery, plan string, days []core.CounterDay, si
 	}
 }
 
-// addOverage adds the overage of a counter.
+// addOverage adds the overage of a counter beyond its limits, by meter.
 func (g reportGroup) addOverage(q *ReportQuery, plan string, days []core.DayTotals, limits map[string]core.Limit, anchors core.Anchors) {
 	for meter, l := range limits {
 		if !q.Meter && meter != core.MeterRequests {
@@ -98,7 +98,7 @@ func (g reportGroup) addTo(c reportCell, n *ReportNumbers, sign int64) {
 	g[c].add(n, sign)
 }
 
-// cells returns the groups with numbers, by plan, date and meter.
+// cells returns the cells with numbers other than 0, sorted by plan, date and meter. It removes the other cells.
 func (g reportGroup) cells(planSeq func(id string) int64) []reportCell {
 	maps.DeleteFunc(g, func(_ reportCell, n *ReportNumbers) bool { return *n == ReportNumbers{} })
 	return slices.SortedFunc(maps.Keys(g), func(a, b reportCell) int {

@@ -11,7 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// Match is what a search has found: a key with its user, a user, or a plan.
+// Match is one result of a search: a key with its user, a user, or a plan.
 type Match struct {
 	By   MatchedBy
 	User *core.User // nil for a plan
@@ -19,10 +19,10 @@ type Match struct {
 	Plan *core.Plan // nil for a user or a key
 }
 
-// MatchedBy is the member that a search has found something by.
+// MatchedBy is the member that is equal to the text of a search, or contains it.
 type MatchedBy string
 
-// What a search finds things by.
+// The members that a search compares with its text.
 const (
 	ByValue      MatchedBy = "value"       // of a key, present or former
 	ByHint       MatchedBy = "hint"        // of a key
@@ -37,9 +37,9 @@ const (
 type SearchResult struct {
 	Matches []Match
 
-	// Complete is false when there may be more matches: names beyond NamesRead, or more matches than were asked for.
+	// Complete is false when there may be more matches: of names that were not read, or beyond the limit.
 	Complete  bool
-	NamesRead int // number of users, keys and plans whose names were compared; 0 after a match by another member
+	NamesRead int // number of users, keys and plans whose names were compared; 0 if another member matched
 }
 
 // The bounds of a search.
@@ -48,10 +48,10 @@ const (
 	namesPerKind  = 500  // users, keys and plans whose names are compared, oldest first
 )
 
-// Search finds what a text identifies in an account: the value of a key, with or without "Bearer" before it, its hint or the last four characters of
-// its value, the email or external id of a user, the id of a user, key, plan or hold, or an address that requests came from. Each of these is looked up in an
-// index. This node remembers the last 20,000 addresses since its start. Without such a match, Search compares the names of
-// the first 500 users, keys and plans with the text, case-insensitively. It returns at most limit matches.
+// Search finds the users, keys and plans that a text identifies in an account. The text is one of: the value of a key, with or without "Bearer" before
+// it, the hint of a key or its last four characters, the email or external id of a user, the id of a user, key, plan or hold, or an IP address of
+// requests. Search looks these up in indexes. The index of addresses has the 20,000 latest addresses that this node has seen since its start. Without such a
+// match, Search looks for the text in the names of the first 500 users, keys and plans, case-insensitively. It returns at most limit matches.
 func (s *Service) Search(ctx context.Context, account, text string, limit int) (r SearchResult, err error) {
 	l := lookUp{s: s, ctx: ctx, account: account, text: CleanSearch(text)}
 	if l.text == "" || len(l.text) > MaxSearchText {
@@ -68,7 +68,7 @@ func (s *Service) Search(ctx context.Context, account, text string, limit int) (
 	return r, err
 }
 
-// CleanSearch returns a text as people paste it without what surrounds it: space, quotes, and the name and scheme of a header field.
+// CleanSearch removes the surroundings of a pasted text: space, quotes, and the name and scheme of a header field.
 func CleanSearch(text string) string {
 	for _, before := range []string{"", "Authorization:", "X-API-Key:", "Bearer "} {
 		text = strings.Trim(text, " \t\r\n\"'`<>")
@@ -79,7 +79,8 @@ func CleanSearch(text string) string {
 	return strings.Trim(text, " \t\r\n\"'`<>")
 }
 
-// SearchHoldsSecret reports whether a text to search for is, or may be, the value of a key. Such a text does not belong in an address.
+// SearchHoldsSecret reports whether a text to search for is, or may be, the value of a key. Such a text does not belong in a URL, because servers
+// log URLs.
 func (s *Service) SearchHoldsSecret(ctx context.Context, account, text string) (bool, error) {
 	clean := CleanSearch(text)
 	if secrets.HoldsSecret(text) || secrets.HasForm(clean, secrets.DefaultKeyPrefix) {
@@ -105,7 +106,7 @@ type lookUp struct {
 	matches []Match
 }
 
-// add adds a match, unless the user, key or plan is missing or was found before.
+// add adds a match, unless the user, key or plan is missing or a match already. The user of a key need not be given.
 func (l *lookUp) add(by MatchedBy, u *core.User, k *core.Key, p *core.Plan, err error) error {
 	if errors.Is(err, core.ErrUserNotFound) || errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrPlanNotFound) || errors.Is(err, core.ErrHoldNotFound) {
 		return nil
@@ -130,7 +131,7 @@ func (l *lookUp) add(by MatchedBy, u *core.User, k *core.Key, p *core.Plan, err 
 	return nil
 }
 
-// exact adds the matches of the indexes. It reports whether these are all.
+// exact adds the matches of the indexes. It reports whether the indexes have no more matches.
 func (l *lookUp) exact() (complete bool, err error) {
 	if err := l.byValue(); err != nil || len(l.matches) > 0 {
 		return true, err
@@ -164,7 +165,7 @@ func (l *lookUp) byUserID() error {
 }
 
 func (l *lookUp) byKeyID() error {
-	if !secrets.HasKeyCharacters(l.text) { // as ids have
+	if !secrets.HasKeyCharacters(l.text) { // ids have the characters of keys
 		return nil
 	}
 	k, err := l.s.store.Key(l.ctx, l.account, l.text)
@@ -224,7 +225,8 @@ func (l *lookUp) byAddress() error {
 	return nil
 }
 
-// byHint adds the keys with a hint, or whose hint ends with four characters. It reports whether it has read all keys whose hints may be the same.
+// byHint adds the keys whose hint is the text, or ends with the text if it has four characters. It reports whether it has read all keys of the index
+// whose hints end with the same characters.
 func (l *lookUp) byHint() (complete bool, err error) {
 	prefix, tail, cut := strings.Cut(strings.Replace(l.text, "...", "…", 1), "…")
 	if !cut {
@@ -243,7 +245,8 @@ func (l *lookUp) byHint() (complete bool, err error) {
 	return total <= len(keys), err
 }
 
-// names adds users, keys and plans with the text in their names, at most one more than limit. It reports whether these are all.
+// names adds users, keys and plans with the text in their names, at most one more than limit. It adds the number of names that it has read to read. It
+// reports whether the account has no more matches.
 func (l *lookUp) names(limit int, read *int) (complete bool, err error) {
 	folded, page, complete := strings.ToLower(l.text), core.Page{Number: 1, Size: namesPerKind}, true
 	matches := func(name string, of, total int) bool {

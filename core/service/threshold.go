@@ -9,19 +9,19 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The bounds of the share that [Service.Thresholds] takes, in per cent.
+// The bounds of the argument over of [Service.Thresholds], in per cent of a limit.
 const (
 	MinThreshold = core.RankFrom
 	MaxThreshold = 1000
 )
 
-// FullCounter is a counter that is near a limit, with its owner.
+// FullCounter is a counter that is near a limit, with its user and key.
 type FullCounter struct {
-	User *core.User // shared: not to be changed
+	User *core.User // in the cache: do not change it
 	Key  *core.Key  // nil for the counter of a user, which its keys without a plan of their own share
 	Plan *core.Plan // in force
 
-	core.LimitUsage                   // the fullest limit of the meter that was asked for
+	core.LimitUsage                   // the fullest limit of the meter in the query
 	Limits          []core.LimitUsage // all limits of the counter, in the order of the terms
 
 	// Denied is the cost of the denied requests of the key or user, on the days of the window of the fullest limit.
@@ -39,12 +39,12 @@ type Thresholds struct {
 
 // The bounds of the work of one call.
 const (
-	maxDueAtOnce  = 100 // due counters that a call ranks first
-	maxCorrecting = 10  // reads of the page: again after it had counters that were no longer full, or windows that had ended
+	maxDueAtOnce  = 100 // due counters that are ranked before the first read
+	maxCorrecting = 10  // reads of the page: a page with outdated fills is corrected and read again
 )
 
-// Thresholds returns a page of the counters of an account that have used so many per cent or more of one of their limits: of any meter, or of the
-// meters with a name. The figures are of now.
+// Thresholds returns a page of the counters of an account that have used over per cent or more of one of their limits. Limits of all meters count, or
+// only those of the given meter. The figures are of the time of the call.
 func (s *Service) Thresholds(ctx context.Context, account string, over int64, meter string, p core.Page) (t Thresholds, err error) {
 	if over < MinThreshold || over > MaxThreshold {
 		return t, core.Invalid("over", fmt.Sprintf("Over must be a whole number of per cent from %d to %d", MinThreshold, MaxThreshold))
@@ -100,8 +100,8 @@ func (s *Service) rankSmall(ctx context.Context, account string) error {
 	return s.rankAccount(ctx, account, noRest)
 }
 
-// fullCounters reads the counters of a page of a ranking. It returns the counters that are as full as the query says, and a correction of each counter that is less full than the
-// ranking says.
+// fullCounters reads the counters of a page of a ranking. It returns the counters that reach the share of the query, and a correction for each counter
+// whose highest fill is lower than in the ranking.
 func (s *Service) fullCounters(ctx context.Context, account string, q *core.RankingQuery, page []core.Ranked) (full []FullCounter, corrected []core.Ranked, err error) {
 	ids := make([]core.CounterID, len(page))
 	was := map[core.CounterID][]core.Fill{}

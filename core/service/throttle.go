@@ -192,7 +192,7 @@ func (s *Service) runQuery(ctx context.Context, account string, n int, read func
 	return s.runLargeQuery(ctx, account, queryRestFactor, read)
 }
 
-// runLargeQuery runs a large query. Afterwards the account rests restFactor times as long as the query took.
+// runLargeQuery runs a large query. The next large query of the account waits restFactor times the duration of this query, at most maxQueryRest.
 func (s *Service) runLargeQuery(ctx context.Context, account string, restFactor time.Duration, read func() error) error {
 	unlock, err := s.largeQueries.Lock(ctx, account)
 	if errors.Is(err, keyedmutex.ErrTooMany) {

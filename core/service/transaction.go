@@ -36,8 +36,8 @@ type Transaction struct {
 	newMeters     metersOf                  // the meters of the account, if one of them is new; else nil
 	claims        map[secrets.Digest]string // the digests that the transaction gives to keys, with the ids of the keys
 
-	due    []dueCounter // whose limits or windows the transaction changes
-	dueAll bool         // it changes the limits of a plan
+	due    []dueCounter // the counters whose limits or windows the transaction changes
+	dueAll bool         // the transaction changes the limits of a plan
 
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	disabled      []KeyDisabled

@@ -1,9 +1,7 @@
 package service
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -14,18 +12,15 @@ type LimitedCounter struct {
 	Plan              *core.Plan
 	core.CounterUsage                   // of the first limit
 	Limits            []core.LimitUsage // of all limits, the primary one first
-	ExhaustsAt        []time.Time       // of a [UserUsage]: when each of Limits is used up at the present pace; zero: not before its reset
-}
-
-// Fullest returns the limit with the highest share that is used; of several, the first.
-func (c *LimitedCounter) Fullest() core.LimitUsage {
-	return slices.MaxFunc(c.Limits, func(a, b core.LimitUsage) int { return cmp.Compare(a.Share(), b.Share()) })
+	ExhaustsAt        []time.Time       // of a [UserUsage]: the time at which each of Limits is used up at the present pace; zero: not before the reset
 }
 
 // usedShare returns the highest share of a limit that is used. It is 1 or more if nothing is left.
-func (c *LimitedCounter) usedShare() float64 {
-	fullest := c.Fullest()
-	return fullest.Share()
+func (c *LimitedCounter) usedShare() (highest float64) {
+	for i := range c.Limits {
+		highest = max(highest, c.Limits[i].Share())
+	}
+	return highest
 }
 
 // countersOf returns the counters of the items of a list.
