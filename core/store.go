@@ -165,8 +165,7 @@ type Store interface {
 	// with an entry in the history for the retention. The held costs of any other hold stay counted.
 	ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error
 
-	// Counters returns the counters with the ids, in the order of ids. Each includes every
-	// Consume that has returned.
+	// Counters returns the counters with the ids, in the order of ids. Each includes every Consume that has returned.
 	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
 	// PlanUsed adds up the usage of the requests in the window of the period at the time at, see [Counter.Usage]. It reads the counters that
 	// a plan limits: the counters of all keys and users whose PlanID is plan, which is not empty. The sum is at most [MaxLimit]. Every
@@ -189,34 +188,29 @@ type Store interface {
 	// CompleteRanking stores the time at which all counters of an account were ranked; the zero time removes it.
 	CompleteRanking(ctx context.Context, account string, at time.Time) error
 
-	// History returns a page of the entries of a key or user, newest first, in the order in which
-	// they were counted, and the total. Entries at or before since are left out. Every request that was
-	// answered as allowed is included. Each entry has its [Entry.Late].
+	// History returns a page of the entries of a key or user, newest first, in the order in which they were counted, and the total. Entries at or
+	// before since are left out. Every request that was answered as allowed is included. Each entry has its [Entry.Late].
 	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
 
-	// Days returns the traffic of each day from first to last, in that order and without a gap.
-	// Every Consume that has returned is included. The range has at most [DaysKept] days. A sum
-	// over many keys or users need not be a snapshot.
+	// Days returns the traffic of each day from first to last, in that order and without a gap. Every Consume that has returned is included. The
+	// range has at most [DaysKept] days. A sum over many keys or users need not be a snapshot.
 	//
-	// Consume adds the cost of a request, in its step, to the traffic of its key and of its user
-	// on that day: to Allowed or to Denied. Denied requests that are not in the history are
-	// included; repeats and requests of cost 0 are not. If the counter of the user decides,
-	// Consume also adds the cost to the Shared traffic of the user, see [CounterDay]. Each of
-	// these numbers is a [WindowUsage] of a day. It moves to a later day only, like a window. The allowed
-	// cost of the current day is [Counter.Day]. Denials of the last moments before
-	// the process died may be missing.
+	// Consume adds the cost of a request, in its step, to the traffic of its key and of its user on that day: to Allowed or to Denied. Denied
+	// requests that are not in the history are included; repeats and requests of cost 0 are not. If the counter of the user decides, Consume also
+	// adds the cost to the Shared traffic of the user, see [CounterDay]. Each of these numbers is a [WindowUsage] of a day. It moves to a later day
+	// only, like a window. The allowed cost of the current day is [Counter.Day]. A crash may lose the denials of the last moments.
 	//
 	// The costs on other meters are added to the traffic of these meters in the same way, on the day that counts the cost of the request.
-	// [MeterCount] counts this cost minus 1. An adjustment adds the result of [Counter.Adjust] to Adjusted of its meter. The days of the
-	// changed counter have it on the day of the counter's At. The days of the user have it on the day of the request, or on a later day with
-	// allowed requests.
+	// [MeterCount] counts this cost minus 1. An adjustment adds the result of [Counter.Adjust] to Adjusted of its meter. The days of the changed
+	// counter have it on the day of the counter's At. The days of the user have it on the day of the request, or on a later day with allowed
+	// requests.
 	//
-	// A settlement adds the differences of the costs to the allowed costs on the day of its hold. A release also subtracts the request. The
-	// result of [Counter.Settle] is added to Adjusted of that counter on the same day.
+	// A settlement adds the differences of the costs to the allowed costs on the day of its hold. A release also subtracts the request. The result
+	// of [Counter.Settle] is added to Adjusted of that counter on the same day.
 	//
-	// For each meter, the sum of Allowed and Adjusted over the days of a month is the usage of the counter of a key in that month. For the
-	// counter of a user, this is true of the Shared traffic of its days. For a day, a week and a year, the sum may differ after a change was cut
-	// off at 0 in some windows only.
+	// For each meter, the sum of Allowed and Adjusted over the days of a month is the usage of the counter of a key in that month. For the counter
+	// of a user, this is true of the Shared traffic of its days. For a day, a week and a year, the sum may differ after a change was cut off at 0
+	// in some windows only.
 	//
 	// Days does the same for the hours from first to last, at most [HoursKept]. Whatever changes a number of a day changes the same number of one
 	// hour of that day by as much, see [Date.HourIn]: the hour of the request, or of the hold of a settlement. SetCounters changes no hour. So
