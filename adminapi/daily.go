@@ -47,7 +47,7 @@ func (q *query) hour(name string, ofDay int, missing core.Date) core.Date {
 // daysOf is a method of [service.Service] that returns the traffic on each day, or in each hour, from first to last.
 type daysOf[K any] func(s *service.Service, ctx context.Context, account string, id K, first, last core.Date) ([]core.DayTotals, error)
 
-// daily answers with the traffic of a meter on the days of the query: by default that of requests on the last 30.
+// daily answers with the traffic of a meter on the days of the query, by default requests on the last 30 days.
 func daily[K any](of func(func(*call, K) error) handler, days daysOf[K]) handler {
 	return of(func(c *call, id K) error {
 		q := c.query()
@@ -56,7 +56,7 @@ func daily[K any](of func(func(*call, K) error) handler, days daysOf[K]) handler
 	})
 }
 
-// hourly answers with the traffic of a meter in the hours of the query: by default that of requests in the last 24.
+// hourly answers with the traffic of a meter in the hours of the query, by default requests in the last 24 hours.
 func hourly[K any](of func(func(*call, K) error) handler, days daysOf[K]) handler {
 	return of(func(c *call, id K) error {
 		q := c.query()

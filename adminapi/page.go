@@ -16,7 +16,7 @@ import (
 )
 
 // maxLengths are the maximum lengths of parameters in bytes, 254 for all others.
-var maxLengths = map[string]int{"external_id": 255 * utf8.UTFMax, "q": service.MaxSearchText} // 255 characters
+var maxLengths = map[string]int{"external_id": 255 * utf8.UTFMax, "q": service.MaxSearchText} // an external id has 255 characters
 
 // query holds the query parameters. Each method returns one parameter and records the first error.
 type query struct {

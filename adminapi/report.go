@@ -14,10 +14,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// groupWords are the words of group_by.
+// groupWords are the words that group_by may have.
 var groupWords = []string{"user", "key", "plan", "meter", "day", "month"}
 
-// ParseReport returns the report that the parameters from, to and group_by describe. Without from it is the month of today, and without to the month of from.
+// ParseReport returns the query of the report that the parameters from, to and group_by describe. from is the start of the present month by default. to
+// is the end of the month of from by default.
 func ParseReport(values url.Values, today core.Date) (service.ReportQuery, error) {
 	q := &query{values: values}
 	r := q.reportQuery(today)
@@ -26,11 +27,11 @@ func ParseReport(values url.Values, today core.Date) (service.ReportQuery, error
 
 func (q *query) reportQuery(today core.Date) (r service.ReportQuery) {
 	r.First = q.date("from", firstOfMonth(today, 0))
-	end := q.date("to", firstOfMonth(r.First, 1)) // not included
+	end := q.date("to", firstOfMonth(r.First, 1)) // the day after the last one
 	r.Last = end - 1
 	switch {
 	case end <= r.First:
-		q.wrong("to", "Must be after from: it is the day after the last one")
+		q.wrong("to", "Must be after from: to is the day after the last one")
 	case end-r.First > core.DaysKept:
 		q.wrong("from", fmt.Sprintf("Must be at most %d days before to", core.DaysKept))
 	}
@@ -42,7 +43,7 @@ func (q *query) reportQuery(today core.Date) (r service.ReportQuery) {
 	for word := range strings.SplitSeq(text, ",") {
 		switch chosen := members[word]; {
 		case chosen == nil:
-			q.wrong("group_by", "Must be some of "+strings.Join(groupWords, ", ")+", with a comma between two")
+			q.wrong("group_by", "Must be one or more of "+strings.Join(groupWords, ", ")+", separated by commas")
 			return r
 		case *chosen:
 			q.wrong("group_by", "Must not name "+word+" twice")
@@ -56,13 +57,13 @@ func (q *query) reportQuery(today core.Date) (r service.ReportQuery) {
 	return r
 }
 
-// firstOfMonth returns the first day of the month so many months after that of a day.
+// firstOfMonth returns the first day of the month that is a number of months after the month of d.
 func firstOfMonth(d core.Date, months int) core.Date {
 	year, month, _ := d.Start().Date()
 	return core.DateOf(time.Date(year, month+time.Month(months), 1, 0, 0, 0, 0, time.UTC))
 }
 
-// reportColumns returns the names of the members of a row, which are the columns of CSV.
+// reportColumns returns the columns of a report in CSV: the names of the members of a row.
 func reportColumns(q *service.ReportQuery) []string {
 	row := viewReportRow(q, &service.ReportRow{})
 	names := make([]string, len(row))
@@ -72,31 +73,22 @@ func reportColumns(q *service.ReportQuery) []string {
 	return names
 }
 
-// viewReportRow returns the JSON form of a row. The numbers of requests are null for the other meters.
+// viewReportRow returns the JSON form of a row. The numbers of requests are null if the meter is not requests.
 func viewReportRow(q *service.ReportQuery, r *service.ReportRow) (o object) {
 	add := func(name string, v any) { o = append(o, field{name, v}) }
 	if q.User || q.Key {
-		u := r.User
-		if u == nil {
-			u = &core.User{}
-		}
+		u := core.OrZero(r.User)
 		add("user_id", orNull(u.ID))
 		add("external_id", orNull(u.ExternalID))
 		add("user_name", orNull(u.Name))
 	}
 	if q.Key {
-		k := r.Key
-		if k == nil {
-			k = &core.Key{}
-		}
+		k := core.OrZero(r.Key)
 		add("key_id", orNull(k.ID))
 		add("key_name", orNull(k.Name))
 	}
 	if q.Plan {
-		pl := r.Plan
-		if pl == nil {
-			pl = &core.Plan{}
-		}
+		pl := core.OrZero(r.Plan)
 		add("plan_id", orNull(pl.ID))
 		add("plan_name", orNull(pl.Name))
 	}
@@ -145,7 +137,7 @@ func reportCells(row object) []string {
 	return cells
 }
 
-// usageReport answers with the use of the account, as CSV, NDJSON or JSON.
+// usageReport answers with a report of the usage of the account, as CSV, NDJSON or JSON.
 func usageReport(c *call) error {
 	q := c.query()
 	r := q.reportQuery(c.svc.Today())
@@ -167,7 +159,7 @@ func usageReport(c *call) error {
 	})
 }
 
-// WriteReport writes a report as CSV, or else as NDJSON. It writes nothing if the report fails before the first rows.
+// WriteReport writes a report as CSV or NDJSON. It writes nothing if the report fails before its first rows.
 func WriteReport(ctx context.Context, s *service.Service, account string, q service.ReportQuery, asCSV bool, w io.Writer) error {
 	table, line := csv.NewWriter(w), []byte{}
 	if asCSV {

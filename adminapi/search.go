@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// viewMatch returns the JSON form of a match. last has the last requests of its key.
+// viewMatch returns the JSON form of a match. last are the times of the last requests of its key.
 func viewMatch(m *service.Match, last service.LastRequests) object {
 	o := object{{"matched_by", m.By}, {"user", nil}, {"key", nil}, {"plan", nil}}
 	if m.User != nil {
@@ -22,7 +22,7 @@ func viewMatch(m *service.Match, last service.LastRequests) object {
 	return o
 }
 
-// searchByQuery searches for a text that is no secret.
+// searchByQuery searches for the text in the query. It refuses the value of a key.
 func searchByQuery(c *call) error {
 	q := c.query()
 	limit := q.page().Size
@@ -34,12 +34,12 @@ func searchByQuery(c *call) error {
 		return err
 	}
 	if secret {
-		return core.Invalid("q", "The value of a key does not belong in an address, which servers log: send it in the body of POST /search, as {\"q\": \"…\"}")
+		return core.Invalid("q", "The value of a key does not belong in a URL, because servers log URLs: send the value in the body of POST /search, as {\"q\": \"…\"}")
 	}
 	return c.search(q.text("q"), limit)
 }
 
-// searchByBody searches for a text that may be a secret.
+// searchByBody searches for the text in the body, which may be the value of a key.
 func searchByBody(c *call) error {
 	type search struct {
 		text  string
@@ -61,7 +61,7 @@ func searchByBody(c *call) error {
 	return c.search(s.text, s.limit)
 }
 
-// search answers with what a text identifies.
+// search answers with the users, keys and plans that a text identifies.
 func (c *call) search(text string, limit int) error {
 	r, err := c.svc.Search(c.ctx(), c.account, text, limit)
 	if err != nil {

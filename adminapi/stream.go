@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// The media types of an answer that is streamed, besides JSON.
+// The media types of a streamed answer, in addition to JSON.
 const (
 	typeCSV    = "text/csv"
 	typeNDJSON = "application/x-ndjson"

@@ -3,28 +3,24 @@ package adminapi
 import (
 	"net/http"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// defaultThreshold is the share of a limit in per cent if the query has no over.
+// defaultThreshold is the default of over, in per cent of a limit.
 const defaultThreshold = 80
 
-// viewFullCounter returns the JSON form of a counter near a limit: of its owner, its fullest limit and all its limits.
+// viewFullCounter returns the JSON form of a counter near a limit: its user and key, its fullest limit and all its limits.
 func viewFullCounter(c service.FullCounter) object {
-	o := object{{"user_id", c.User.ID}, {"user_name", c.User.Name}, {"external_id", orNull(c.User.ExternalID)}}
-	if c.Key != nil {
-		o = append(o, field{"key_id", c.Key.ID}, field{"key_name", c.Key.Name})
-	} else {
-		o = append(o, field{"key_id", nil}, field{"key_name", nil})
+	k, pl := core.OrZero(c.Key), core.OrZero(c.Plan)
+	return object{
+		{"user_id", c.User.ID}, {"user_name", c.User.Name}, {"external_id", orNull(c.User.ExternalID)},
+		{"key_id", orNull(k.ID)}, {"key_name", orNull(k.Name)},
+		{"plan_id", orNull(pl.ID)}, {"plan_name", orNull(pl.Name)},
+		{"meter", c.Meter}, {"period", c.Period}, {"max", c.Max}, {"used", c.Used},
+		{"percentage_used", c.Percentage()}, {"reset_time", orNull(c.Window.End)}, {"of", c.Of}, {"denied", c.Denied},
+		{"limits", viewLimits(c.Limits)},
 	}
-	if c.Plan != nil {
-		o = append(o, field{"plan_id", c.Plan.ID}, field{"plan_name", c.Plan.Name})
-	} else {
-		o = append(o, field{"plan_id", nil}, field{"plan_name", nil})
-	}
-	return append(o, field{"meter", c.Meter}, field{"period", c.Period}, field{"max", c.Max}, field{"used", c.Used},
-		field{"percentage_used", c.Percentage()}, field{"reset_time", orNull(c.Window.End)}, field{"of", c.Of}, field{"denied", c.Denied},
-		field{"limits", viewLimits(c.Limits)})
 }
 
 // thresholds answers with a page of the counters that are near a limit, the fullest first.

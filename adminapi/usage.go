@@ -32,18 +32,18 @@ func viewLimits(list []core.LimitUsage) []limit {
 	return views
 }
 
-// forecast is the JSON form of a limit, its usage, and when it is used up.
+// forecast is the JSON form of a limit, its usage, and the time at which the limit is used up.
 type forecast struct {
 	limit
-	ExhaustsAt *time.Time `json:"exhausts_at"` // null: not before its reset
+	ExhaustsAt *time.Time `json:"exhausts_at"` // null: not before the reset
 }
 
-// viewForecasts is viewLimits, with when each limit is used up.
-func viewForecasts(list []core.LimitUsage, exhausts []time.Time) []forecast {
+// viewForecasts is viewLimits with the time at which each limit is used up.
+func viewForecasts(list []core.LimitUsage, exhaustsAt []time.Time) []forecast {
 	views := make([]forecast, 0, len(list))
 	for i := range list {
 		for _, l := range viewLimits(list[i : i+1]) {
-			views = append(views, forecast{l, orNull(exhausts[i])})
+			views = append(views, forecast{l, orNull(exhaustsAt[i])})
 		}
 	}
 	return views

@@ -21,7 +21,7 @@ func of[T any](find func(*request) (T, error)) func(func(*request, T) error) han
 	}
 }
 
-// found returns the requested page of a list that can be searched, and its pager. The total of a search is unknown.
+// found returns the requested page of a list that can be searched, and its pager. A search does not know its total.
 func found[T, F any](q *request, f F,
 	search func(ctx context.Context, account, text string, f F, p core.Page) (items []T, end service.Searched, err error),
 	list func(ctx context.Context, account string, f F, p core.Page) (items []T, total int, err error)) ([]T, pager, error) {

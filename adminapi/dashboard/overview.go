@@ -28,7 +28,7 @@ type tiles struct {
 // nearLimit has the counters near their limit. They refresh themselves.
 type nearLimit struct {
 	Rows     []counterRow
-	Complete bool   // false while the counters are being ranked: some may be missing
+	Complete bool   // false while the counters are being ranked: counters may be missing
 	Live     string // URL of the refresh
 }
 

@@ -70,7 +70,7 @@ func TestOverviewOfEmptyAccount(t *testing.T) {
 	if _, err := s.svc.CreatePlan(context.Background(), s.acc.ID, core.PlanPatch{Name: new("Free"), Limit: core.Some(int64(1)), Period: new("day")}); err != nil {
 		t.Fatal(err)
 	}
-	if p := b.get("/dashboard/").want(t, 200, "No requests in these days", "Nobody has used half of a limit"); p.path != "/dashboard/" {
+	if p := b.get("/dashboard/").want(t, 200, "No requests in these days", "No user or key has used half of a limit"); p.path != "/dashboard/" {
 		t.Errorf("with a plan: got %s, want the overview", p.path)
 	}
 }

@@ -179,7 +179,7 @@ type pager struct {
 	First      int // number of the first row
 	Rows       int
 	Total      int // number of all rows, -1 if unknown
-	Searched   int // number of items that a search has read, if it stopped before the end of the list; else 0
+	Searched   int // number of items that a search has read, 0 if it has read the whole list
 	Prev, Next string
 }
 
