@@ -26,7 +26,7 @@ func OverageOn(days []DayTotals, l Limit, anchors Anchors) map[Date]int64 {
 // endOf returns the last instant of a day.
 func endOf(d Date) time.Time { return (d + 1).Start().Add(-time.Nanosecond) }
 
-// OverageFrom returns the first day that [OverageOn] needs for the overage on day d: the day on which the window begins that contains the end of d.
+// OverageFrom returns the first of the days that [OverageOn] needs for the overage on day d: the day on which the window begins that contains the end of d.
 func (l Limit) OverageFrom(d Date, anchors Anchors) Date {
 	return DateOf(anchors.Window(l.Period, endOf(d)).Start)
 }

@@ -41,12 +41,12 @@ const (
 // key. The rows of the deleted users come last. The sum of all rows is the traffic of [Service.AccountDays].
 //
 // The usage of a key with a plan of its own belongs to that plan. All other usage of a user belongs to the plan of the user. Names and plans are the
-// present ones. A key that was moved to another user brings all its days. The row without a key of its new user subtracts the days before the move, so
+// present ones. A key that was moved to another user brings all its days. The row without a key of its new user subtracts the usage before the move, so
 // that the sum of each user stays right.
 //
-// The overage of a counter is its usage beyond a limit with [core.AllowExceed], see [core.Terms.ExceedLimits] and [core.OverageOn]. The limits in force
-// at the end of the range apply, or the present limits if the range ends in the future. The overage of a counter that keys share is in the row without a
-// key.
+// The overage of a counter is its usage beyond a limit with [core.AllowExceed], see [core.Terms.ExceedLimits] and [core.OverageOn]. The present
+// limits of the plan apply, with the overrides in force at the end of the range, or now if the range ends in the future. The overage of a counter that
+// keys share is in the row without a key.
 //
 // A user that is deleted during the call may be missing. Each read of the store is a large query: an account runs one at a time. An error of write ends
 // the report.

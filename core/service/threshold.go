@@ -44,7 +44,7 @@ const (
 )
 
 // Thresholds returns a page of the counters of an account that have used over per cent or more of one of their limits. Limits of all meters count, or
-// only those of the given meter. The figures are of the time of the call.
+// only limits of the given meter. The figures are of the time of the call.
 func (s *Service) Thresholds(ctx context.Context, account string, over int64, meter string, p core.Page) (t Thresholds, err error) {
 	if over < MinThreshold || over > MaxThreshold {
 		return t, core.Invalid("over", fmt.Sprintf("Over must be a whole number of per cent from %d to %d", MinThreshold, MaxThreshold))
