@@ -117,9 +117,9 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watchHealth(ctx) })
-	watch.Go(func() { l.expireHolds(ctx) })
-	watch.Go(func() { l.repeat(ctx, l.service.KeepRankings) })
-	watch.Go(func() { l.repeat(ctx, l.service.RankAccounts) }) // at first on Badger: all counters
+	watch.Go(func() { repeat(ctx, l.service.ExpireHolds) }) // each decision ends the expired holds of its own counters, too
+	watch.Go(func() { repeat(ctx, l.service.KeepRankings) })
+	watch.Go(func() { repeat(ctx, l.service.RankAccounts) }) // with Badger, the first call ranks all counters
 	l.stopWatch = func() { cancel(); watch.Wait() }
 	return l, nil
 }
@@ -137,35 +137,20 @@ func (l *live) observe(d *service.Decision) { metrics.decided(l.names, d) }
 // settled records the end of a hold in the metrics.
 func (l *live) settled(s *service.Settled, d *service.Decision) { metrics.ended(l.names, s, d) }
 
-// expireHolds ends the expired holds of all accounts every expireEvery, until ctx ends. Each decision ends the expired holds of its own counters.
-func (l *live) expireHolds(ctx context.Context) {
+// repeat calls work until ctx ends, with a pause of workEvery after each call.
+func repeat(ctx context.Context, work func(context.Context) error) {
 	for {
+		_ = work(ctx) // the next call continues
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(expireEvery):
-			_ = l.service.ExpireHolds(ctx) // tried again soon
+		case <-time.After(workEvery):
 		}
 	}
 }
 
-// repeat calls work for the rankings every rankEvery, until ctx ends.
-func (l *live) repeat(ctx context.Context, work func(context.Context) error) {
-	for {
-		_ = work(ctx) // goes on with the next call
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(rankEvery):
-		}
-	}
-}
-
-// rankEvery is the pause between two looks for counters to rank.
-const rankEvery = 10 * time.Second
-
-// expireEvery is the pause between two looks for holds that have expired.
-const expireEvery = 10 * time.Second
+// workEvery is the pause between two calls that end expired holds or rank counters.
+const workEvery = 10 * time.Second
 
 // apply applies t until it is withdrawn or another tuning is applied.
 func (l *live) apply(t *tuning) {

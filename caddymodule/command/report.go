@@ -24,18 +24,18 @@ const reportExample = `limitkeeper usage report --month 2026-10 --csv > october.
 
 // reportCommand returns the command usage report.
 func reportCommand() *cobra.Command {
-	cmd := subcommand("report", "Prints what an account has used, for invoices", reportExample, runReport)
+	cmd := subcommand("report", "Prints the usage of an account, for invoices", reportExample, runReport)
 	cmd.Flags().String("account", "", "The name of the account, if there are several")
 	cmd.Flags().String("month", "", "The month, such as 2026-10; this month by default")
 	cmd.Flags().String("from", "", "The first day, such as 2026-10-01, instead of --month")
 	cmd.Flags().String("to", "", "The day after the last one, such as 2026-11-01; by default the end of the month of --from")
-	cmd.Flags().String("group-by", "", "Some of user, key, plan, meter, day and month, with a comma between two; user,meter by default")
+	cmd.Flags().String("group-by", "", "One or more of user, key, plan, meter, day and month, separated by commas; user,meter by default")
 	cmd.Flags().Bool("csv", false, "Print CSV and nothing else")
 	cmd.Flag("json").Usage = "Print a JSON object for each row and nothing else"
 	return cmd
 }
 
-// runReport prints a report of the server.
+// runReport prints a report that the server makes.
 func runReport(c *adminClient, _ []string) error {
 	query, err := reportQuery(c.flags)
 	if err != nil {
@@ -46,7 +46,7 @@ func runReport(c *adminClient, _ []string) error {
 	}
 	resp, err := c.request(http.MethodGet, adminBase+"usage?"+query.Encode(), nil)
 	if err != nil {
-		return fmt.Errorf("reporting the use: %w", err)
+		return fmt.Errorf("reporting the usage: %w", err)
 	}
 	defer resp.Body.Close()
 	if c.json || c.flags.Bool("csv") {
@@ -58,7 +58,7 @@ func runReport(c *adminClient, _ []string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the report is not complete: run the command again, and read the log of the server: %w", err)
+		return fmt.Errorf("the report is incomplete: run the command again, and read the log of the server: %w", err)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func printableRows(rows [][]string) [][]string {
 	return rows
 }
 
-// reportUsage streams the report that the query describes, of the only account if the query names none.
+// reportUsage streams the report that the query describes. If the query names no account, the store must have exactly one account.
 func reportUsage(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	s, query := running.Service, r.URL.Query()
 	q, err := adminapi.ParseReport(query, s.Today())
@@ -127,8 +127,8 @@ func reportUsage(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	return stream(func(w io.Writer) error {
 		counted := &countingWriter{Writer: w}
 		err := adminapi.WriteReport(r.Context(), s, of.ID, q, query.Get("format") == "csv", counted)
-		if err != nil && counted.n > 0 { // the answer has begun: only its end can tell that it is not complete
-			caddy.Log().Error("a report has failed after its first rows", zap.Error(err))
+		if err != nil && counted.n > 0 { // the answer has begun: closing the connection tells the client that the report is incomplete
+			caddy.Log().Error("a report failed after its first rows", zap.Error(err))
 			panic(http.ErrAbortHandler)
 		}
 		return adminError(err)

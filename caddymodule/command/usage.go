@@ -20,7 +20,7 @@ const usageHelp = `
 adjust changes the usage of a key or of a user by hand. The change applies to the
 next request. The history shows the reason.
 
-report prints what an account has used in a month or a range of days, for invoices.
+report prints the usage of an account in a month or a range of days, for invoices.
 
 These commands talk to a running server over Caddy's admin endpoint, as the
 command reload does.
