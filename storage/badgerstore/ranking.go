@@ -3,18 +3,17 @@ package badgerstore
 import (
 	"container/heap"
 	"context"
-	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/ranklist"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Rankings are in memory only. They follow from counters and terms, and the service rebuilds them after a start.
+// Rankings are in memory only. The service computes them from counters and terms again after a start.
 
 // rankings are the rankings of a store, by account.
 type rankings struct {
@@ -22,13 +21,13 @@ type rankings struct {
 	byAccount map[string]*ranking
 }
 
-// of returns the ranking of an account, and adds a missing one.
+// of returns the ranking of an account. It adds a missing ranking.
 func (r *rankings) of(account string) *ranking {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.byAccount[account]
 	if of == nil {
-		of = newRanking(core.MaxRanked)
+		of = newRanking()
 		if r.byAccount == nil {
 			r.byAccount = map[string]*ranking{}
 		}
@@ -40,44 +39,26 @@ func (r *rankings) of(account string) *ranking {
 // ranking is the ranking of an account. It takes about 300 bytes for each counter.
 type ranking struct {
 	mu      sync.Mutex
-	most    int // counters
-	byName  map[string]*rankedCounter
+	byName  map[string]*rankedCounter // by record.RankName
 	lists   map[string]*ranklist.List // by meter; "" for the highest fill of any meter
 	ends    windowEnds
-	cut     bool // counters were left out since the last complete
-	wholeAt time.Time
+	cut     bool      // counters were left out since the last CompleteRanking
+	wholeAt time.Time // see [core.Ranking.WholeAt]
 }
 
-func newRanking(most int) *ranking {
-	return &ranking{most: most, byName: map[string]*rankedCounter{}, lists: map[string]*ranklist.List{"": {}}}
+func newRanking() *ranking {
+	return &ranking{byName: map[string]*rankedCounter{}, lists: map[string]*ranklist.List{"": {}}}
 }
 
 // rankedCounter is a counter in a ranking.
 type rankedCounter struct {
 	fills []core.Fill
-	ends  int64 // of the earliest item of ranking.ends for this counter
-}
-
-// rankName returns the name of a counter in lists: in the order of [core.CounterID.Compare].
-func rankName(id core.CounterID) string {
-	if id.KeyID == "" {
-		return fmt.Sprintf("%020d", id.UserID)
-	}
-	return "k" + id.KeyID
-}
-
-// rankedID returns the counter with a name.
-func rankedID(account, name string) core.CounterID {
-	if name[0] == 'k' {
-		return core.CounterID{Account: account, KeyID: name[1:]}
-	}
-	user, _ := strconv.ParseInt(name, 10, 64)
-	return core.CounterID{Account: account, UserID: user}
+	ends  int64 // the time of its earliest item in ranking.ends; math.MaxInt64 without an item
 }
 
 // rankLocked changes a counter as [core.Store.Rank] says.
 func (r *ranking) rankLocked(c *core.Ranked) {
-	name := rankName(c.CounterID)
+	name := record.RankName(c.CounterID)
 	var present []core.Fill
 	if has := r.byName[name]; has != nil {
 		present = has.fills
@@ -89,7 +70,7 @@ func (r *ranking) rankLocked(c *core.Ranked) {
 		return
 	}
 	r.setLocked(name, present, slices.Clone(fills))
-	if r.lists[""].Len() > r.most {
+	if r.lists[""].Len() > core.MaxRanked {
 		r.cut = true
 		last, _ := r.lists[""].Last()
 		r.setLocked(last.Name, r.byName[last.Name].fills, nil)
@@ -114,7 +95,7 @@ func (r *ranking) setLocked(name string, before, after []core.Fill) {
 		r.lists[meter].Put(ranklist.Item{Score: score, Name: name})
 	}
 	if len(after) == 0 {
-		delete(r.byName, name) // its items in ends are ignored
+		delete(r.byName, name) // its items stay in ends, where sweepLocked ignores them
 		return
 	}
 	c := r.byName[name]
@@ -123,11 +104,11 @@ func (r *ranking) setLocked(name string, before, after []core.Fill) {
 		r.byName[name] = c
 	}
 	c.fills = after
-	r.expectLocked(name, c)
+	r.pushEndLocked(name, c)
 }
 
-// expectLocked adds the earliest end of the windows of a counter to the ends, unless the counter has an earlier one there.
-func (r *ranking) expectLocked(name string, c *rankedCounter) {
+// pushEndLocked adds the earliest end of the windows of a counter to ends, unless ends has an earlier item of the counter.
+func (r *ranking) pushEndLocked(name string, c *rankedCounter) {
 	earliest := int64(core.NoEnd)
 	for _, f := range c.fills {
 		earliest = min(earliest, f.End)
@@ -137,13 +118,13 @@ func (r *ranking) expectLocked(name string, c *rankedCounter) {
 	}
 	c.ends = earliest
 	heap.Push(&r.ends, windowEnd{earliest, name})
-	if len(r.ends) > 2*len(r.byName)+1024 { // most are of counters that have left
+	if len(r.ends) > 2*len(r.byName)+1024 { // most items are outdated
 		r.ends = slices.DeleteFunc(r.ends, func(e windowEnd) bool { return r.byName[e.name] == nil || r.byName[e.name].ends != e.at })
 		heap.Init(&r.ends)
 	}
 }
 
-// scoresOf returns the highest fill of each meter, and of all for "".
+// scoresOf returns the highest fill of each meter, and of all meters for "".
 func scoresOf(fills []core.Fill) map[string]int64 {
 	scores := map[string]int64{}
 	for _, f := range fills {
@@ -161,16 +142,16 @@ func (r *ranking) sweepLocked(at time.Time, n int) {
 			c.ends = math.MaxInt64
 			r.setLocked(end.name, c.fills, core.LiveFills(c.fills, at))
 			if c = r.byName[end.name]; c != nil {
-				r.expectLocked(end.name, c)
+				r.pushEndLocked(end.name, c)
 			}
 		}
 	}
 	r.checkCutLocked()
 }
 
-// checkCutLocked forgets the time of CompleteRanking when counters were left out and less than half are left.
+// checkCutLocked forgets the time of CompleteRanking if counters were left out and fewer than half of MaxRanked are left.
 func (r *ranking) checkCutLocked() {
-	if r.cut && r.lists[""].Len() < r.most/2 {
+	if r.cut && r.lists[""].Len() < core.MaxRanked/2 {
 		r.cut, r.wholeAt = false, time.Time{}
 	}
 }
@@ -178,6 +159,7 @@ func (r *ranking) checkCutLocked() {
 // windowEnds is a heap of ends of windows, the earliest first.
 type windowEnds []windowEnd
 
+// windowEnd is the first end of a window of a counter.
 type windowEnd struct {
 	at   int64 // Unix seconds
 	name string
@@ -198,8 +180,8 @@ func (h *windowEnds) Pop() any {
 	return x
 }
 
-// ranked runs fn on the ranking of an account under its lock.
-func (s *Store) ranked(account string, fn func(*ranking)) error {
+// withRanking runs fn on the ranking of an account under its lock.
+func (s *Store) withRanking(account string, fn func(*ranking)) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -213,7 +195,7 @@ func (s *Store) ranked(account string, fn func(*ranking)) error {
 
 // Rank implements [core.Store].
 func (s *Store) Rank(_ context.Context, account string, list []core.Ranked, _ bool) error {
-	return s.ranked(account, func(r *ranking) {
+	return s.withRanking(account, func(r *ranking) {
 		for i := range list {
 			r.rankLocked(&list[i])
 		}
@@ -222,7 +204,7 @@ func (s *Store) Rank(_ context.Context, account string, list []core.Ranked, _ bo
 
 // Ranking implements [core.Store].
 func (s *Store) Ranking(_ context.Context, account string, q core.RankingQuery, p core.Page) (page core.Ranking, err error) {
-	err = s.ranked(account, func(r *ranking) {
+	err = s.withRanking(account, func(r *ranking) {
 		r.sweepLocked(q.At, core.MaxSwept)
 		page.WholeAt, page.Behind = r.wholeAt, len(r.ends) > 0 && r.ends[0].at <= q.At.Unix()
 		list := r.lists[q.Meter]
@@ -234,7 +216,8 @@ func (s *Store) Ranking(_ context.Context, account string, q core.RankingQuery, 
 			if len(page.Counters) == p.Size || it.Score < q.From {
 				break
 			}
-			page.Counters = append(page.Counters, core.Ranked{CounterID: rankedID(account, it.Name), Fills: slices.Clone(r.byName[it.Name].fills)})
+			id, _ := record.RankedCounter(account, it.Name) // all names are of RankName
+			page.Counters = append(page.Counters, core.Ranked{CounterID: id, Fills: slices.Clone(r.byName[it.Name].fills)})
 		}
 	})
 	return page, err
@@ -242,5 +225,5 @@ func (s *Store) Ranking(_ context.Context, account string, q core.RankingQuery, 
 
 // CompleteRanking implements [core.Store].
 func (s *Store) CompleteRanking(_ context.Context, account string, at time.Time) error {
-	return s.ranked(account, func(r *ranking) { r.wholeAt, r.cut = at.Round(0).UTC(), false })
+	return s.withRanking(account, func(r *ranking) { r.wholeAt, r.cut = at.Round(0).UTC(), false })
 }

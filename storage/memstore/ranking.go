@@ -13,11 +13,11 @@ import (
 // ranking is the ranking of an account.
 type ranking struct {
 	fills   map[core.CounterID][]core.Fill
-	cut     bool // counters were left out since the last CompleteRanking
-	wholeAt time.Time
+	cut     bool      // counters were left out since the last CompleteRanking
+	wholeAt time.Time // see [core.Ranking.WholeAt]
 }
 
-// ranking returns the ranking of an account, and adds a missing one.
+// ranking returns the ranking of an account. It adds a missing ranking.
 func (s *Store) ranking(account string) *ranking {
 	if s.rankings[account] == nil {
 		s.rankings[account] = &ranking{fills: map[core.CounterID][]core.Fill{}}
@@ -53,7 +53,7 @@ func (r *ranking) rank(c core.Ranked) {
 	r.checkCut()
 }
 
-// checkCut forgets the time of CompleteRanking when counters were left out and less than half are left.
+// checkCut forgets the time of CompleteRanking if counters were left out and fewer than half of MaxRanked are left.
 func (r *ranking) checkCut() {
 	if r.cut && len(r.fills) < core.MaxRanked/2 {
 		r.cut, r.wholeAt = false, time.Time{}

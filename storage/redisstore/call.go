@@ -263,7 +263,7 @@ var scriptFiles embed.FS
 
 var (
 	consumeScript        = newScript("shared", "day_counts", "consume")
-	consumeMoreScript    = newScript("shared", "day_counts", "meter_days", "holds", "consume") // these files have functions, which each decision would create
+	consumeMoreScript    = newScript("shared", "day_counts", "meter_days", "holds", "consume") // meter_days and holds have functions; consumeScript does without, because each run of a script creates its functions
 	settleScript         = newScript("shared", "day_counts", "meter_days", "holds", "settle")
 	extendHoldScript     = newScript("shared", "day_counts", "holds", "extend_hold")
 	reserveHoldScript    = newScript("reserve_hold")

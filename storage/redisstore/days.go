@@ -60,7 +60,7 @@ func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
 }
 
-// addMeterDays decodes pairs of a date and the numbers of its meters, and adds them.
+// addMeterDays adds the days of meters in pairs of a date and the numbers of the meters.
 func addMeterDays(days record.Days, pairs []string) error {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		date, err := strconv.ParseInt(pairs[i], 10, 32)
@@ -80,7 +80,7 @@ func addMeterDays(days record.Days, pairs []string) error {
 	return nil
 }
 
-// encodeMeterDays returns pairs of a date and the numbers of its meters.
+// encodeMeterDays returns the days of meters as pairs of a date and the numbers of the meters.
 func encodeMeterDays(days []core.CounterDay) (pairs []string) {
 	for _, d := range days {
 		var b []byte

@@ -13,8 +13,8 @@ import (
 
 func (n keySlot) deleted() string { return n.key("deleted") }
 
-// keepDeleted adds the days of a deleted user to the deleted users of the account, and replaces the task by the next one. The counter of the user
-// is deleted first: its days change no more.
+// keepDeleted adds the days of a deleted user to the days of the deleted users of the account, and replaces the task by deleteUserCounters. It first
+// deletes the counter of the user, so that its days no longer change.
 func (s *Store) keepDeleted(ctx context.Context, account string, k task) error {
 	at := s.userLocation(account, k.from)
 	if err := deleteCounterScript.run(ctx, s.writes, []string{at.slot.counters(), at.slot.tombstone(userField)}, []string{tombstoneTTL, userField}).Error(); err != nil {
@@ -32,8 +32,8 @@ func (s *Store) keepDeleted(ctx context.Context, account string, k task) error {
 	return core.Unavailable(errStale)
 }
 
-// moveToDeleted adds days to the deleted users of an account, unless the task has left the outbox. The error is errStale if the account has changed
-// meanwhile.
+// moveToDeleted adds days to the days of the deleted users of an account, unless the task has left the outbox. The error is errStale if the account
+// has changed since the read.
 func (s *Store) moveToDeleted(ctx context.Context, account string, k task, days []core.CounterDay) error {
 	r := s.newReader(ctx, resource.Scope{Account: account})
 	b := newBatchOf(r.version)

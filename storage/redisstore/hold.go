@@ -34,7 +34,7 @@ const (
 	settleExpires              // the hold ends because it has expired
 	settleWaits                // see flagWait
 	settleKeeps                // the held costs stay counted
-	settleReleased             // the hold gives back all that it has counted
+	settleReleased             // the hold gives back all its costs
 )
 
 // The statuses of a hold, by the first byte of its record.

@@ -32,7 +32,7 @@ import (
 //	{<account>}t:                      prices, JSON
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
-//	{<account>}deleted                 hash: days of deleted users, JSON by number, see record.AddDeleted
+//	{<account>}deleted                 hash: number of a chunk to days of the deleted users, JSON, see record.AddDeleted
 //	{<account>}outbox                  list: tasks of the outbox (outbox.go)
 //	{<account>}holds                   sorted set: ids of open holds by their ends (hold.go)
 //	{<account>}ranking                 hash: fills of each counter in the ranking, binary (ranking.go)

@@ -30,7 +30,7 @@ type task struct {
 }
 
 const (
-	keepDeletedDays    = "user"  // stop the counter of a user, add its days to the deleted users, and then deleteUserCounters
+	keepDeletedDays    = "user"  // delete the counter of a user, keep its days with the deleted users, and continue with deleteUserCounters
 	deleteUserCounters = "gone"  // delete the counters of a user and of its keys
 	deleteKeyCounter   = "key"   // delete the counter of a key
 	moveKeyCounter     = "move"  // move the counter of a key to another user

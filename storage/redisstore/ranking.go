@@ -2,10 +2,8 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,20 +13,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// A ranking is in the slot of its account: see scripts/rank.lua. Decisions write in the slots of users, so their changes of a ranking
-// wait in the process until they are sent together.
+// A ranking is in the slot of its account: see scripts/rank.lua. Decisions write in the slots of users, so their changes of rankings are
+// queued in the process and sent in batches.
 
-// rankEvery is how long changes of rankings wait.
+// rankEvery is the time that changes of rankings stay in the queue.
 const rankEvery = 250 * time.Millisecond
 
-// rankBatch bounds the changes of one run of rank.lua, which blocks the master: 200 changes, or core.MaxSwept counters whose windows have
-// ended, take about 10 ms.
+// rankBatch is the maximum number of changes in one run of rank.lua, which blocks the master. 200 changes take about 10 ms, as does the removal
+// of the ended windows of core.MaxSwept counters.
 const rankBatch = 200
 
-// maxWaiting is the maximum number of counters whose changes wait. Beyond it, new ones are dropped, and their account is ranked again.
+// maxWaiting is the maximum number of counters in the queue. Beyond it, new changes are dropped, and their account is ranked again.
 const maxWaiting = 100_000
 
-// rankQueue has the changes of rankings that wait.
+// rankQueue has the queued changes of rankings.
 type rankQueue struct {
 	mu      sync.Mutex
 	waiting map[core.CounterID][]core.Fill
@@ -36,7 +34,7 @@ type rankQueue struct {
 	quit    chan struct{}   // closed by Close
 }
 
-// add adds changes. It reports whether the queue was empty.
+// add adds changes. first reports that the queue was empty.
 func (q *rankQueue) add(account string, list []core.Ranked) (first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +82,7 @@ func (s *Store) Rank(ctx context.Context, account string, list []core.Ranked, so
 	if s.rankQueue.add(account, list) {
 		s.background.Go(func() {
 			select {
-			case <-s.rankQueue.quit: // Close waits for the changes
+			case <-s.rankQueue.quit: // Close waits until the changes are sent
 			case <-time.After(rankEvery):
 			}
 			s.sendRanks()
@@ -93,7 +91,7 @@ func (s *Store) Rank(ctx context.Context, account string, list []core.Ranked, so
 	return nil
 }
 
-// sendRanks sends the changes that wait. An error loses them: the account is then ranked again.
+// sendRanks sends the queued changes. After an error, the changes are lost, and the account is ranked again.
 func (s *Store) sendRanks() {
 	if s.refusal() != nil {
 		return
@@ -111,7 +109,7 @@ func (s *Store) sendRanks() {
 	}
 }
 
-// rank changes a ranking, some counters at a time.
+// rank changes a ranking, rankBatch counters at a time.
 func (s *Store) rank(ctx context.Context, by rueidis.Client, account string, list []core.Ranked) error {
 	for part := range slices.Chunk(list, rankBatch) {
 		if _, err := s.runRank(ctx, by, account, core.RankingQuery{At: time.Unix(0, 0)}, core.Page{}, part); err != nil {
@@ -121,7 +119,7 @@ func (s *Store) rank(ctx context.Context, by rueidis.Client, account string, lis
 	return nil
 }
 
-// runRank runs rank.lua.
+// runRank runs rank.lua, which changes the counters of a list and returns a page.
 func (s *Store) runRank(ctx context.Context, by rueidis.Client, account string, q core.RankingQuery, p core.Page, list []core.Ranked) ([]rueidis.RedisMessage, error) {
 	n := s.o.account(account)
 	args := []string{strconv.FormatInt(q.At.Unix(), 10), strconv.Itoa(core.MaxRanked), strconv.Itoa(core.MaxSwept),
@@ -131,7 +129,7 @@ func (s *Store) runRank(ctx context.Context, by rueidis.Client, account string, 
 		if c.Was != nil {
 			was = "=" + packFills(c.Was)
 		}
-		args = append(args, rankName(c.CounterID), packFills(c.Fills), was)
+		args = append(args, record.RankName(c.CounterID), packFills(c.Fills), was)
 	}
 	answer, err := rankScript.run(ctx, by, []string{n.key("ranking"), n.key("ranked"), n.key("ranking-ends"), n.rankingState()}, args).ToArray()
 	return answer, unavailable(err)
@@ -155,7 +153,7 @@ func (s *Store) Ranking(ctx context.Context, account string, q core.RankingQuery
 	for i := 3; i+1 < len(answer); i += 2 {
 		name, _ := text(answer[i])
 		packed, _ := text(answer[i+1])
-		id, err := rankedID(account, name)
+		id, err := record.RankedCounter(account, name)
 		if err != nil {
 			return core.Ranking{}, err
 		}
@@ -180,26 +178,7 @@ func (s *Store) CompleteRanking(ctx context.Context, account string, at time.Tim
 	return unavailable(s.do(ctx, s.client.B().Hset().Key(state).FieldValue().FieldValue("whole", strconv.FormatInt(at.UnixNano(), 10)).Build()).Error())
 }
 
-// rankName returns the name of a counter in a ranking: Redis sorts equal counters by it as [core.CounterID.Compare] does.
-func rankName(id core.CounterID) string {
-	if id.KeyID == "" {
-		return fmt.Sprintf("%020d", id.UserID)
-	}
-	return "k" + id.KeyID
-}
-
-// rankedID returns the counter with a name.
-func rankedID(account, name string) (id core.CounterID, err error) {
-	id.Account = account
-	if key, ok := strings.CutPrefix(name, "k"); ok {
-		id.KeyID = key
-	} else if id.UserID, err = strconv.ParseInt(name, 10, 64); err != nil {
-		return id, record.ErrDamaged
-	}
-	return id, nil
-}
-
-// packFills packs fills as rank.lua reads them.
+// packFills returns fills in the format of rank.lua.
 func packFills(fills []core.Fill) string {
 	var b []byte
 	for _, f := range fills {

@@ -1,13 +1,13 @@
--- Changes the ranking of an account, and reads a page of it: see core.Store.
+-- Changes the ranking of an account, and returns a page of the ranking: see core.Store.
 --
 -- Reads:  the ranking
 -- Writes: the ranking
 --
--- KEYS  1 fills of each counter, a hash  2 counters by their highest fill, a sorted set; its name with ':' and a meter: by the highest fill of
---       that meter  3 counters by the first end of a window, a sorted set  4 state of the ranking, a hash
+-- KEYS  1 fills of each counter, a hash  2 counters by their highest fill, a sorted set  3 counters by the first end of a window, a sorted set
+--       4 state of the ranking, a hash. KEYS[2] with ':' and a meter has the counters by their highest fill of the meter
 -- ARGV  1 the present, Unix seconds  2 maximum number of counters  3 maximum number of counters whose ended windows are removed
 --       4 meter of the page, '' for any  5 smallest fill  6 offset  7 size
---       then for each change of a counter: its name, its fills, and '' to raise its fills, or '=' and the fills that it must have
+--       then for each change of a counter: its name, its fills, and '' to raise the present fills, or '=' and the present fills to replace
 --
 -- A fill is packed as FILL: meter, period, per cent, end of the window. The fills of a counter are sorted by meter and period.
 --
@@ -50,7 +50,7 @@ local function raise(list, f)
 	list[#list + 1] = f
 end
 
--- scores returns the highest fill of each meter, and of all for ''.
+-- scores returns the highest fill of each meter, and of all meters for ''.
 local function scores(list)
 	local highest = {}
 	for _, f in ipairs(list) do

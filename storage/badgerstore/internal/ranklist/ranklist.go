@@ -1,4 +1,4 @@
-// Package ranklist has a sorted list of members by their scores, for pages in the order of the scores.
+// Package ranklist has a list of names that is sorted by their scores and is read in pages.
 package ranklist
 
 import (
@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// maxChunk is the size of a chunk that is split in two. Inserting moves at most 12 KB.
+// maxChunk is the maximum number of items in a chunk. A larger chunk is split in two. An insertion moves at most 12 KB.
 const maxChunk = 512
 
-// List has the members by score, the highest first; of the same score, by name. The zero value is empty. It is not safe for concurrent use.
-// Put and Remove take a microsecond in a list of 100,000; Page skips a chunk at a time.
+// List has items, the item with the highest score first; items with the same score are sorted by name. The zero value is empty. A List is not safe for
+// concurrent use. Put and Remove take a microsecond in a list of 100,000 items. From and After skip whole chunks.
 type List struct {
-	chunks [][]Item // sorted, none is empty
+	chunks [][]Item // sorted; no chunk is empty
 	size   int
 }
 
-// Item is a member with its score.
+// Item is a name with its score.
 type Item struct {
 	Score int64
 	Name  string
@@ -54,7 +54,7 @@ func (l *List) Put(it Item) {
 	}
 }
 
-// Remove removes an item. A missing one changes nothing.
+// Remove removes an item. It ignores a missing item.
 func (l *List) Remove(it Item) {
 	if len(l.chunks) == 0 {
 		return
@@ -79,7 +79,7 @@ func (l *List) Last() (last Item, ok bool) {
 	return c[len(c)-1], true
 }
 
-// From returns the number of items with a score or a higher one.
+// From returns the number of items with at least a score.
 func (l *List) From(score int64) (n int) {
 	for _, c := range l.chunks {
 		if c[len(c)-1].Score < score {
@@ -96,7 +96,7 @@ func (l *List) From(score int64) (n int) {
 	return n
 }
 
-// After returns the items behind the first n ones.
+// After returns the items after the first n.
 func (l *List) After(n int) iter.Seq[Item] {
 	return func(yield func(Item) bool) {
 		for _, c := range l.chunks {
