@@ -20,13 +20,13 @@ import (
 // that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
 // harmless.
 //
-//	only if a counter has numbers of meters:
+//	if a counter has numbers of meters:
 //	  archiveNames  1 byte
 //	  names         of the meters: their number, a uvarint, and texts
 //	for each counter:
-//	  cell          1 byte, plus cellMeters
+//	  cell          1 byte, plus cellMeters if numbers of meters follow
 //	  numbers       uvarints, in the order of package record; a key has only the first two
-//	  with cellMeters: the number of numbers, a uvarint; of each the place of its name, its number and its value: uvarints, varint
+//	  with cellMeters: the number of numbers, a uvarint; for each, the index of its name, its index in package record and its value: uvarints, varint
 //
 // Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
 // days while the page has the record of the deleted counter. The transaction that clears this record also removes the
@@ -53,13 +53,13 @@ func dateIn(p path) core.Date {
 // archivedDay has the numbers of one day for all counters of a page.
 type archivedDay struct {
 	fixed  [pageCells][record.DayNumbers]int64
-	meters []cellMeter // sorted; none is 0
+	meters []cellMeter // sorted, without numbers that are 0
 }
 
-// cellMeter is a number of a meter of the counter in a cell. Its kind has the meter.
+// cellMeter is a number of a meter of the counter in a cell.
 type cellMeter struct {
 	cell byte
-	kind dayKind
+	kind dayKind // with the meter
 	used int64
 }
 
@@ -110,7 +110,7 @@ func (a *archivedDay) clear(cell byte) {
 	a.meters = slices.DeleteFunc(a.meters, func(m cellMeter) bool { return m.cell == cell })
 }
 
-// The bytes of a day that are not a cell.
+// Values of the first byte of a part of an archived day.
 const (
 	archiveNames = 0xff // the names of meters follow
 	cellMeters   = 0x80 // added to a cell: numbers of meters follow its other numbers

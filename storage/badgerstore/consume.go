@@ -246,7 +246,7 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 	return position, t, nil
 }
 
-// adjustedBy returns by how much an adjustment changes the usage of the deciding counter in the month.
+// adjustedBy returns the result of [core.Counter.Adjust] for the deciding counter, without changing the counter.
 func adjustedBy(c *core.Consumption, key, user *counter) int64 {
 	deciding := key
 	if c.Shared {

@@ -25,15 +25,15 @@ const (
 //	late              uvarint of nanoseconds
 //	at                varint of seconds after last used
 //	usage             uvarints: requests of each period, in the order of their numbers, and of today
-//	days              twice their number, a uvarint, plus 1 if there are days of meters; of each by how many days it is before at, the number and the
-//	                  usage: varint, uvarints
+//	days              twice their number, plus 1 if there are days of meters, a uvarint; for each, the days from its date to at, the number and
+//	                  the usage: varint, uvarints
 //	with stateMore:
 //	  omitted denials uvarint
 //	  denials         the day of the last denials, and the number recorded on that day, plus refusedFollows: uvarints
 //	  last refused    with refusedFollows: the second, uvarint
 //	  meters          their number, uvarint; of each meter its name, a text, and the usage of each period
-//	days of meters    only if there are some: their number, uvarint; of each the place of the meter in the list of meters from 1, or 0
-//	                  and its name, a text; by how many days it is before at, the number and the usage: varint, uvarint, varint
+//	days of meters    if there are any: their number, uvarint; for each, the place of the meter in the list of meters from 1, or 0 and its
+//	                  name, a text; the days from its date to at, the number and the usage: varint, uvarint, varint
 //	chain             uvarints, newest first: each the distance from the position after it, the first from applied
 func (t *counterState) encode(b []byte) []byte {
 	flags := t.flags()

@@ -15,8 +15,8 @@ type dayNumber struct {
 	used   int64
 }
 
-// dayKind says which number of a day it is: the lowest 7 bits are a number as in package record, the next one is dayChange, and the others are the
-// record.MeterIndex of the meter. They are 0 for a number of record.DayNumbers, which counts the cost of requests.
+// dayKind identifies a number of a day. The lowest 7 bits are the index in package record, the next bit is dayChange, and the higher bits are the
+// record.MeterIndex of the meter. The higher bits are 0 for the first record.DayNumbers indexes, which count the cost of requests.
 type dayKind uint32
 
 // kindOfMeter returns the kind of a number of a meter.
@@ -38,7 +38,7 @@ func (d dayNumber) same(other dayNumber) bool {
 	return d.date == other.date && d.number == other.number
 }
 
-// concerns reports whether other is the same number of the same day, or a change of it, or the reverse.
+// concerns reports whether other has the same number of the same day. Each of the two may be the number or a change of the number.
 func (d dayNumber) concerns(other dayNumber) bool {
 	return d.date == other.date && d.number&^dayChange == other.number&^dayChange
 }
@@ -103,7 +103,7 @@ func (t *counterState) settleDay(kind uint32, e *event) {
 	}
 }
 
-// setDay sets a number of a day, whatever the archive has. Changes from before no longer count.
+// setDay sets a number of a day, whatever the archive has. It removes earlier changes of the number.
 func (t *counterState) setDay(d dayNumber) {
 	t.days = append(slices.DeleteFunc(t.days, d.concerns), d)
 }
@@ -132,7 +132,7 @@ func (k dayKind) bound(used int64) int64 {
 	return max(0, used)
 }
 
-// countMeters adds an event to the numbers of the meters. Each is on the day on which the cost of the requests was counted.
+// countMeters adds an event to the numbers of the meters, on the day that counts the cost of the request. cut is the result of [core.Counter.Settle].
 func (t *counterState) countMeters(kind uint32, e *event, cut []core.MeterCost) {
 	if e.Cost == 1 && len(e.Costs) == 0 && e.Adjustment == nil && e.Settlement == nil { // most requests
 		return
@@ -241,8 +241,8 @@ func (t *counterState) dropArchived(ended endedDays) {
 	t.archiveStale = t.archiveStale && !ended.archiveStale
 }
 
-// keepDays adds the days that an earlier state still had to archive. That state has counted every event before this one, so it has all changes of
-// the days in the archive as the crash has left it. The changes of this state may lack those of a lost checkpoint.
+// keepDays adds the days that an earlier state still had to archive. The earlier state has counted every event before this state, so it has all changes
+// that the archive lacks after the crash. This state may lack changes of a lost checkpoint.
 func (t *counterState) keepDays(before *counterState) {
 	if t.archiveStale {
 		return

@@ -8,12 +8,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// deletedPath returns the path of a record with days of the deleted users of an account.
+// deletedPath returns the path of a chunk of days of the deleted users of an account, see [record.DeletedChunk].
 func deletedPath(account string, chunk int64) path {
 	return at(kindDeleted).text(account).number(chunk - math.MinInt32)
 }
 
-// keepDeleted adds the days of the users that a transaction deletes to the deleted users of the account.
+// keepDeleted adds the days of the users that a transaction deletes to the days of the deleted users of the account.
 func (s *Store) keepDeleted(w *writes, account string) error {
 	var users []int64
 	for _, of := range w.dropped {
@@ -24,7 +24,6 @@ func (s *Store) keepDeleted(w *writes, account string) error {
 	if users == nil {
 		return nil
 	}
-	sum := record.Days{}
 	ids := make([]core.CounterID, len(users))
 	for i, n := range users {
 		ids[i] = core.CounterID{Account: account, UserID: n}
@@ -33,6 +32,7 @@ func (s *Store) keepDeleted(w *writes, account string) error {
 	if err != nil {
 		return err
 	}
+	sum := record.Days{}
 	for _, list := range lists {
 		sum.AddWhole(list)
 	}
@@ -46,7 +46,7 @@ func (s *Store) keepDeleted(w *writes, account string) error {
 	return record.AddDeleted(sum.List(), read, func(chunk int64, b []byte) { w.put(deletedPath(account, chunk), b) })
 }
 
-// eachDeleted calls fn with the days of the deleted users of an account, from the first to the last.
+// eachDeleted calls fn with each day of the deleted users of an account, from first to last, oldest first.
 func (r view) eachDeleted(account string, first, last core.Date, fn func(core.CounterDay)) error {
 	prefix := at(kindDeleted).text(account)
 	return r.eachFrom(prefix, deletedPath(account, record.DeletedChunk(first)), func(p path, value []byte) (bool, error) {

@@ -65,7 +65,7 @@ type event struct {
 
 	hold     *core.NewHold // of a request that opens a hold; with its HoldID
 	opened   int64         // of a settlement: the position of the event that opened the hold
-	adjusted int64         // of an adjustment: by how much it has changed the usage in the month
+	adjusted int64         // of an adjustment: the result of [core.Counter.Adjust]
 	since    *core.Since   // of a user with anchors; nil for the calendar
 	idToFind string        // the request id by which a repeat finds the event: [core.Consumption.RequestID]; "" for none
 	first    *answer       // the answer to the request, if it has an idToFind

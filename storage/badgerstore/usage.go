@@ -52,7 +52,7 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 	return list, nil
 }
 
-// addTo adds a number of all traffic to the traffic of its day.
+// addTo adds a number to the traffic of its day. It ignores numbers of shared traffic.
 func (d dayNumber) addTo(t *core.DayTotals) {
 	if d.number.ofMeter() {
 		if _, shared := record.IsShared(d.number.number()); !shared {
@@ -70,8 +70,8 @@ func (d dayNumber) addTo(t *core.DayTotals) {
 	}
 }
 
-// addInto sets a number in a list of days that is sorted. Most numbers are of its last day, or of a later one.
-func (d dayNumber) addInto(list *[]core.CounterDay) {
+// setIn sets a number in a sorted list of days. Most numbers are of the last day of the list or a later day.
+func (d dayNumber) setIn(list *[]core.CounterDay) {
 	i, found := len(*list)-1, true
 	if i < 0 || (*list)[i].Date != d.date {
 		i, found = slices.BinarySearchFunc(*list, d.date, func(c core.CounterDay, date core.Date) int { return cmp.Compare(c.Date, date) })
@@ -117,7 +117,7 @@ func (s *Store) DaysOf(_ context.Context, ids []core.CounterID, first, last core
 	return lists, fault(err)
 }
 
-// daysOfEntered is DaysOf while the store cannot be closed. It reads one page of counters at a time.
+// daysOfEntered is DaysOf for a caller that has called enter. It reads one page of counters at a time.
 func (s *Store) daysOfEntered(ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
 	refs, err := s.refsOf(ids)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Store) daysOfEntered(ids []core.CounterID, first, last core.Date) ([][]
 	for _, p := range byPage {
 		err := s.eachDayInCells(p, first, last, func(cell byte, d dayNumber) {
 			if d.used != 0 {
-				d.addInto(&lists[places[p.page.counter(cell)]])
+				d.setIn(&lists[places[p.page.counter(cell)]])
 			}
 		})
 		if err != nil {

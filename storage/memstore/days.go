@@ -52,7 +52,7 @@ func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 	}
 }
 
-// change changes numbers of meters on a day, and of all in an hour of that day.
+// change changes the numbers of meters on a day, and all numbers in an hour of that day; with shared, the numbers of the shared traffic.
 func (d *days) change(date core.Date, at time.Time, shared bool, c *record.Counted) {
 	for _, ch := range c.Changes() {
 		d.changeOne(date, shared, ch)

@@ -10,17 +10,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Numbers of a day. Of [core.MeterRequests] the first DayNumbers are in a fixed place. The numbers of the meters have the same values, and all
-// DayMeterNumbers exist.
+// The indexes of the numbers of a day. The first DayNumbers are fields of [core.CounterDay] and count the cost of requests. Each of its meters has all
+// DayMeterNumbers.
 const (
 	DayAllowed = iota
 	DayDenied
 	DaySharedAllowed
 	DaySharedDenied
-	DayNumbers  // their count
+	DayNumbers  // the count of the indexes above
 	DayAdjusted = iota - 1
 	DaySharedAdjusted
-	DayMeterNumbers // the count of numbers of a meter
+	DayMeterNumbers // the count of all indexes
 )
 
 // DayNumber returns a pointer to a number of a day.
@@ -33,7 +33,7 @@ func MeterNumber(m *core.MeterDay, number int) *int64 {
 	return [DayMeterNumbers]*int64{&m.Allowed, &m.Denied, &m.Shared.Allowed, &m.Shared.Denied, &m.Adjusted, &m.Shared.Adjusted}[number]
 }
 
-// SharedNumber returns the number of the shared traffic that belongs to a number of all traffic.
+// SharedNumber returns the index of the number of the shared traffic for the index of a number of the whole traffic.
 func SharedNumber(number int) int {
 	if number == DayAdjusted {
 		return DaySharedAdjusted
@@ -41,7 +41,7 @@ func SharedNumber(number int) int {
 	return number + DaySharedAllowed
 }
 
-// IsShared reports whether a number is of shared traffic, and returns the number of all traffic that belongs to it.
+// IsShared reports whether a number counts shared traffic. whole is the index of the same number of the whole traffic.
 func IsShared(number int) (whole int, shared bool) {
 	switch number {
 	case DaySharedAllowed, DaySharedDenied:
@@ -52,24 +52,24 @@ func IsShared(number int) (whole int, shared bool) {
 	return number, false
 }
 
-// DayChange is by how much a number of a meter changes: DayAllowed, DayDenied or DayAdjusted.
+// DayChange is a change of a number of a meter on a day.
 type DayChange struct {
 	Meter  string
-	Number int
+	Number int // DayAllowed, DayDenied or DayAdjusted
 	By     int64
 }
 
-// Counted is what changes the days: a request with its costs, an adjustment or a settlement.
+// Counted is an event that changes days: a request with its costs, an adjustment or a settlement.
 type Counted struct {
 	Cost       int64
 	Costs      []core.MeterCost
 	Denied     bool
 	Adjustment *core.Adjustment
-	Adjusted   int64 // by how much the adjustment has changed the usage
+	Adjusted   int64 // the result of [core.Counter.Adjust]
 	Settlement *core.Settlement
 }
 
-// Changes returns the changes of the meters. The cost of requests is not among them.
+// Changes returns the changes of the meters of a day. It leaves out the cost of requests, which is not in Meters.
 func (c *Counted) Changes() (list []DayChange) {
 	add := func(meter string, number int, by int64) {
 		if by != 0 {
@@ -85,7 +85,7 @@ func (c *Counted) Changes() (list []DayChange) {
 		add(c.Adjustment.Meter, DayAdjusted, c.Adjusted)
 	case s != nil:
 		excess := c.Cost - s.Cost
-		if s.Status != core.HoldSettled { // the request is none any more
+		if s.Status != core.HoldSettled { // a released request no longer counts
 			excess++
 		}
 		add(core.MeterCount, number, excess)
@@ -135,7 +135,7 @@ type Days map[core.Date]*core.CounterDay
 // Number returns a pointer to a number of a day. It adds a missing day.
 func (d Days) Number(date core.Date, number int) *int64 { return DayNumber(d.day(date), number) }
 
-// MeterNumber returns a pointer to a number of a meter on a day, until the next call. It adds a missing day and a missing meter.
+// MeterNumber returns a pointer to a number of a meter on a day. It adds a missing day and a missing meter. The next call may invalidate the pointer.
 func (d Days) MeterNumber(date core.Date, meter string, number int) *int64 {
 	day := d.day(date)
 	i, found := slices.BinarySearchFunc(day.Meters, meter, func(m core.MeterDay, name string) int { return strings.Compare(m.Meter, name) })
@@ -170,8 +170,8 @@ func (d Days) List() (list []core.CounterDay) {
 	return list
 }
 
-// meterIndex gives each name of a meter a number, for the life of the process. An account has few meters, and accounts often the same. Readers of
-// names take no lock: a new name comes with a new slice.
+// meterIndex gives each name of a meter a number for the lifetime of the process. An account has few meters, and many accounts have the same names.
+// MeterName takes no lock: a new name makes a new slice.
 var meterIndex = struct {
 	sync.RWMutex
 	byName map[string]uint32
@@ -201,7 +201,7 @@ func MeterIndex(name string) uint32 {
 	return i
 }
 
-// MeterName returns the name that MeterIndex was given.
+// MeterName returns the name for an index of [MeterIndex].
 func MeterName(index uint32) string {
 	return (*meterIndex.names.Load())[index]
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The days of the deleted users of an account are in records of 32 days each, so that the deletion of a user writes few of them.
+// The days of the deleted users of an account are in chunks of 32 days, one record each, so that the deletion of a user writes few records.
 
-// DeletedChunk returns the number of the record that has a day.
+// DeletedChunk returns the number of the chunk that has a day.
 func DeletedChunk(d core.Date) int64 { return int64(d) >> 5 }
 
-// ChunkNumbers returns the numbers of the records that have some days.
+// ChunkNumbers returns the numbers of the chunks that have the days of a list.
 func ChunkNumbers(days []core.CounterDay) (list []int64) {
 	for _, d := range days {
 		if n := DeletedChunk(d.Date); !slices.Contains(list, n) {
@@ -22,7 +22,7 @@ func ChunkNumbers(days []core.CounterDay) (list []int64) {
 	return list
 }
 
-// DecodeDeleted returns the days in a record, none of an empty one.
+// DecodeDeleted returns the days in the record of a chunk. An empty record has no days.
 func DecodeDeleted(b []byte) (days []core.CounterDay, err error) {
 	if len(b) > 0 && json.Unmarshal(b, &days) != nil {
 		return nil, ErrDamaged
@@ -30,7 +30,7 @@ func DecodeDeleted(b []byte) (days []core.CounterDay, err error) {
 	return days, nil
 }
 
-// AddDeleted adds the days of a deleted user to the records of its account. read returns the record with a number, nil for a missing one.
+// AddDeleted adds the days of a deleted user to the records of its account. read returns the record of a chunk, nil for a missing record.
 func AddDeleted(days []core.CounterDay, read func(chunk int64) ([]byte, error), write func(chunk int64, record []byte)) error {
 	chunks := map[int64]Days{}
 	for _, d := range days {
@@ -61,7 +61,7 @@ func AddDeleted(days []core.CounterDay, read func(chunk int64) ([]byte, error), 
 	return nil
 }
 
-// AddWhole adds the whole traffic of days of a user to the days of the deleted users. The shared traffic is left out.
+// AddWhole adds the whole traffic of the days of a list. It leaves out the shared traffic.
 func (d Days) AddWhole(days []core.CounterDay) {
 	for i := range days {
 		d.addWhole(&days[i])
@@ -80,7 +80,7 @@ func (d Days) addWhole(day *core.CounterDay) {
 	}
 }
 
-// ChunksOf returns the records of days that are sorted, by their numbers.
+// ChunksOf returns the records of sorted days, by the numbers of the chunks.
 func ChunksOf(days []core.CounterDay) (map[int64][]byte, error) {
 	chunks := map[int64][]byte{}
 	err := AddDeleted(days, func(int64) ([]byte, error) { return nil, nil }, func(n int64, b []byte) { chunks[n] = b })

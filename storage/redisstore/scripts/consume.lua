@@ -3,7 +3,7 @@
 -- Reads:  the counters of the user and the key, their open holds, the bucket, the key's request ids, the time of the server
 -- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day
 --         allowed: the request id, the other meters, the bucket
---         allowed or denied with a cost on another meter or of another number than 1, and adjustments: the days of meters
+--         a cost other than 1, a cost on another meter, an adjustment: the days of meters
 --         allowed, with a hold: the hold, the open holds of both counters
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
@@ -118,7 +118,7 @@ if nlimits + nown > 0 then
 	rest = rest + 2 + nlimits + nown
 end
 
--- changes: what the request adds to the days of meters besides the number of its list, which is ALLOWED; nil for most requests.
+-- changes: the changes of the days of meters, see addMeters; nil for most requests. A denial replaces ALLOWED by DENIED.
 local changes
 if not look and not adjusts and (cost ~= 1 or ncosts > 0) then
 	changes = {{ALLOWED, '#', cost - 1}}

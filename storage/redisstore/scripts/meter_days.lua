@@ -1,17 +1,18 @@
--- The days of the meters, for several scripts: by how much the cost of requests exceeds their number, the other meters, and adjustments. The hash y:
--- and the field of a counter has a field for each date with such numbers.
+-- The days of meters, for several scripts. They have the cost of requests minus their number (meter #), the costs on other meters, and the
+-- adjustments. The hash of a counter has the name y: and the field of the counter. It has a field for each date with such numbers.
 --
--- Reads:  that hash
--- Writes: that hash
+-- Reads:  this hash
+-- Writes: this hash
 
--- METER_DAY: the number, the meter, the value.
+-- METER_DAY is a number of a day: its index, the meter, the value.
 local METER_DAY = '>I1I1c0i8'
 
--- The numbers besides those in day_counts.lua. SHARED is added to ALLOWED and DENIED, and SHARED_ADJUSTED to ADJUSTED.
+-- ADJUSTED follows the numbers in day_counts.lua. The index of a number of shared traffic is ALLOWED or DENIED plus SHARED, or ADJUSTED plus
+-- SHARED_ADJUSTED.
 local ADJUSTED, SHARED, SHARED_ADJUSTED = 4, 2, 1
 
--- addMeters adds changes to the numbers of a date. A change is a number, a meter and a value. With shared, the shared traffic of the user changes,
--- otherwise all traffic.
+-- addMeters adds changes to the numbers of a date. A change is the index of a number, a meter and a value. With shared, it changes the shared traffic
+-- of the user, otherwise the whole traffic.
 local function addMeters(field, date, shared, changes)
 	local name, day = string.sub(KEYS[1], 1, -2) .. 'y:' .. field, string.format('%d', date)
 	local packed, pos, values = redis.call('HGET', name, day) or '', 1, {}
@@ -33,7 +34,7 @@ local function addMeters(field, date, shared, changes)
 		return
 	end
 	local added = redis.call('HSET', name, day, packed) == 1
-	if added and redis.call('HLEN', name) > KEPT then -- remove too old dates
+	if added and redis.call('HLEN', name) > KEPT then -- remove dates that are too old
 		local all = redis.call('HGETALL', name)
 		for i = 1, #all, 2 do
 			if tonumber(all[i]) + KEPT < date then redis.call('HDEL', name, all[i]) end

@@ -4,9 +4,10 @@
 -- Writes: nothing
 --
 -- KEYS  1 hash of counters  2 past days, a string  3 days of meters, a hash
--- ARGV  1 a date to read only this day, '' to read all  2… fields: the counter, the other day fields, the other meters
+-- ARGV  1 the only date to read, '' for all  2… fields: the counter, the other day fields, the other meters
 --
--- Returns the fields, then the past days, then dates and the days of meters; nil for each that is missing. Of one day the past days are missing.
+-- Returns the fields, then the past days, then dates and the days of meters; nil for each that is missing. With a date, it returns nil for the past
+-- days.
 
 local out = redis.call('HMGET', KEYS[1], unpack(ARGV, 2))
 if ARGV[1] == '' then

@@ -5,8 +5,8 @@
 --
 -- KEYS  1 hash of counters  2 past days  3 days of meters, a hash
 -- ARGV  1 Seq of the key, or u  2 past days  3 their lifetime in milliseconds
---       4 how many days of meters follow: a date and the numbers of each
---       then name and value of each other day field, '' to delete it
+--       4 number of days of meters, then the date and the numbers of each
+--       then name and value of each other day field, '' to delete the field
 --
 -- Returns 1, or 0 if there is no counter.
 

@@ -13,8 +13,8 @@
 --   4 a counter is missing or about to move
 
 -- shared: the counter of the user has counted the hold; expires: the hold ends because it has expired; waits: see consume.lua; keeps: the
--- held costs stay counted; released: the hold gives back all costs, and its request is not counted. by is final cost minus held cost. Behind these
--- fields are the starts of the windows, as in consume.lua, and the difference on each other meter.
+-- held costs stay counted; released: the hold gives back all costs, and its request no longer counts. by is final cost minus held cost. After these
+-- fields come the starts of the windows, as in consume.lua, and the difference on each other meter.
 local flags, sign, by, held, day, cap, nchanges, starts = struct.unpack('>I1i1I7I5I3I4I1', ARGV[1])
 local shared, expires, waits, keeps, released = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8, flags >= 16
 local keyless, entry = ARGV[2] == 'u', ARGV[3]
