@@ -18,7 +18,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// manyUsers is a store with n users, each of which has used three meters on each day. A fault fails each read behind the first half of the users.
+// manyUsers is a store with n users. Each user has used three meters on each day. With a fault, each read after the first half of the users fails.
 type manyUsers struct {
 	core.Store
 	n     int
@@ -134,7 +134,7 @@ func (s *shrinking) Users(ctx context.Context, account string, f core.UserFilter
 	return all[min(len(all), p.Offset()):min(len(all), p.Offset()+p.Size)], len(all), err
 }
 
-// A report has each user once while other users are deleted.
+// A report has each user once, although other users are deleted during the report.
 func TestReportWhileUsersAreDeleted(t *testing.T) {
 	a := newAPIOver(t, &shrinking{manyUsers: manyUsers{Store: memstore.New(), n: 5_500}})
 	body := string(a.do("GET", prefix+"/usage?group_by=user", nil, with("Accept", "text/csv")).want(200).body)

@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The service remembers the last four callers of each of the last 20,000 addresses, the last caller first.
+// recentAddresses has the latest four callers of each of the latest 20,000 addresses, the latest caller first.
 func TestRecentAddresses(t *testing.T) {
 	a, now := newRecentAddresses(), time.Unix(1_800_000_000, 0)
 	last := map[string]*atomic.Uint64{}

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// describeMatches returns what a search has found: "user 2 by email", joined by ", ".
+// describeMatches returns the matches of a search as text: "user 2 by email", joined by ", ".
 func describeMatches(list []service.Match) string {
 	var all []string
 	for _, m := range list {
@@ -26,7 +26,7 @@ func describeMatches(list []service.Match) string {
 	return strings.Join(all, ", ")
 }
 
-// A search finds whatever people paste, and nothing of another account.
+// A search finds a text as people paste it, and nothing of another account.
 func TestSearchFindsWhatIsPasted(t *testing.T) {
 	c := newThresholds(t, memstore.New())
 	pl := c.plan(100)
@@ -85,7 +85,7 @@ func TestSearchFindsWhatIsPasted(t *testing.T) {
 	}
 }
 
-// A search says how far it has looked: it compares 500 names of users and of keys, and returns as many matches as were asked for.
+// A search reports the number of names that it has compared, 500 of users and of keys. It returns at most limit matches.
 func TestSearchIsBounded(t *testing.T) {
 	c := newThresholds(t, memstore.New())
 	pl := c.plan(100)
@@ -107,7 +107,7 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 }
 
-// The values of keys are known as such, also behind the scheme of a header field and with a prefix of the account.
+// SearchHoldsSecret detects the value of a key, also after the scheme of a header field and with a prefix of the account.
 func TestSearchHoldsSecret(t *testing.T) {
 	c := newThresholds(t, memstore.New())
 	_, _, secret := c.customer("ann", c.plan(100), core.KeyPatch{})

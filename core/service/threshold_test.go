@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// thresholds is a tenant whose counters near their limits are read.
+// thresholds is a test of one tenant and its counters near a limit.
 type thresholds struct {
 	*tenant
 	now *time.Time
@@ -112,7 +112,7 @@ func TestThresholdsOfEveryLimit(t *testing.T) {
 	c.want(50, "", lifetime)
 }
 
-// The list follows what changes usage or limits without a request: adjustments, settlements, other plans, overrides and limits, and deletions.
+// The list follows changes of usage or limits without a request: adjustments, settlements, other plans, overrides and limits, and deletions.
 func TestThresholdsFollowChanges(t *testing.T) {
 	c := newThresholds(t, memstore.New())
 	pl := c.plan(100, core.Limit{Meter: "tokens", Max: 1000, Period: core.Month})
@@ -285,7 +285,7 @@ func TestThresholdsAfterAnotherLimit(t *testing.T) {
 	}
 }
 
-// A share out of bounds and an unknown meter are refused.
+// Thresholds refuses a share out of bounds and an unknown meter.
 func TestThresholdsAreChecked(t *testing.T) {
 	c := newThresholds(t, memstore.New())
 	for field, ask := range map[string]func() error{

@@ -15,7 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// windowOf names the month of a user that contains a day: that of bert begins on the 17th.
+// windowOf names the month of a user that contains a day. The month of bert begins on the 17th.
 func windowOf(user string, date time.Time) string {
 	if user == "bert" {
 		date = date.AddDate(0, 0, -16)
@@ -44,7 +44,7 @@ func (m *month) used(counter, meter string, at time.Time) (sum int64) {
 	return sum
 }
 
-// overage returns how much of the use of a counter in a range of days is beyond its limit.
+// overage returns the usage of a counter in a range of days beyond its limit.
 func (m *month) overage(counter, meter string, from, to time.Time) (sum int64) {
 	user, limits := m.ownerOf(counter), exceeds[counter]
 	if limits == nil {
@@ -129,7 +129,7 @@ func quoted(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// names are the users that were not deleted, oldest first, and "" for the deleted ones.
+// names are the users that were not deleted, oldest first, then "" for the deleted users.
 func (m *month) names() []string { return []string{"anna", "bert", "cara", ""} }
 
 // userCells returns the first cells of the rows of a user.

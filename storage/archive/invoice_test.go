@@ -51,11 +51,11 @@ func TestInvoice(t *testing.T) {
 	}
 }
 
-// note is what one call has changed, as the test has seen it.
+// note is a change by one call, recorded by the test.
 type note struct {
 	user     string // its name
 	key      string // its name; "" for none
-	counter  string // that decided: the name of a user or key
+	counter  string // the deciding counter: the name of a user or key
 	meter    string
 	date     time.Time // midnight
 	hour     time.Time // its beginning
@@ -101,7 +101,7 @@ var (
 	monthTo   = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// exceeds are the limits of the test whose overage is billed: of the plan Team, that of the user bert, and of the plan Own.
+// exceeds are the limits with overage: of the plan Team, of the user bert, and of the plan Own.
 var exceeds = map[string]map[string]int64{
 	"Team": {core.MeterRequests: 150, "tokens": 4000},
 	"bert": {core.MeterRequests: 60, "tokens": 4000},
@@ -241,7 +241,7 @@ func (m *month) draw() (map[string]int64, service.Request) {
 			costs[meter], r.Costs = n, append(r.Costs, core.MeterCost{Meter: meter, Cost: n})
 		}
 	}
-	if len(r.Costs) == 0 && r.Cost == 0 { // it would count nothing
+	if len(r.Costs) == 0 && r.Cost == 0 { // the request would count nothing
 		costs[core.MeterRequests], r.Cost = 1, 1
 	}
 	return costs, r

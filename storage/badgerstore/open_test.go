@@ -91,7 +91,7 @@ func TestLaterSchema(t *testing.T) {
 	}
 }
 
-// Open refuses a store with an earlier schema: it lacks sets of this one.
+// Open refuses a store with an earlier schema, which lacks sets of the present schema.
 func TestEarlierSchema(t *testing.T) {
 	dir := t.TempDir()
 	if err := mustOpen(t, dir, Options{}).Close(); err != nil {

@@ -67,7 +67,7 @@ var brokenDays = []defect{
 		})},
 	{name: "forgets the days of deleted users", caughtBy: "delete/days",
 		open: wrapped(func(s core.Store) core.Store { return forgetsDeletedDays{s} })},
-	{name: "keeps the days of the last deleted user alone", caughtBy: "delete/days at once",
+	{name: "keeps only the days of the last deleted user", caughtBy: "delete/days at once",
 		open: wrapped(func(s core.Store) core.Store { return keepsLastDeleted{s.(core.Importer)} })},
 }
 

@@ -22,7 +22,7 @@ var brokenRankings = []defect{
 				c.Fills[i].End = min(c.Fills[i].End, noon.Unix()+3600)
 			}
 		}, nil)},
-	{name: "ranks by another meter", caughtBy: "ranking/random",
+	{name: "ranks by the fills of all meters", caughtBy: "ranking/random",
 		open: rankingEdited(nil, func(q *core.RankingQuery) { q.Meter = "" })},
 	{name: "lists counters below the share", caughtBy: "ranking/random",
 		open: rankingEdited(nil, func(q *core.RankingQuery) { q.From-- })},
@@ -30,11 +30,11 @@ var brokenRankings = []defect{
 		open: wrapped(func(s core.Store) core.Store { return leastFirst{s} })},
 	{name: "counts only the counters on the page", caughtBy: "ranking/random",
 		open: wrapped(func(s core.Store) core.Store { return countsPage{s} })},
-	{name: "forgets when the ranking was whole", caughtBy: "ranking/random",
+	{name: "forgets the time of CompleteRanking", caughtBy: "ranking/random",
 		open: wrapped(func(s core.Store) core.Store { return neverWhole{s} })},
 	{name: "ranks all accounts together", caughtBy: "ranking/accounts",
 		open: wrapped(func(s core.Store) core.Store { return oneRanking{s} })},
-	{name: "loses what is ranked soon", caughtBy: "ranking/soon",
+	{name: "loses changes with soon", caughtBy: "ranking/soon",
 		open: wrapped(func(s core.Store) core.Store { return losesSoon{s} })},
 }
 

@@ -38,9 +38,9 @@ type machine struct {
 	named   []core.Consumption   // those requests
 	holds   []heldRef
 	uneven  map[core.CounterID]bool // counters with a change that was cut off at 0 in some windows: see checkLaw
-	imports bool                    // it sets counters and days
+	imports bool                    // the machine sets counters and days
 	likeIDs []string                // two request ids, one of the pairs likeIDs
-	renewed map[string]bool         // keys that were put again: their request ids may be remembered or not
+	renewed map[string]bool         // keys that were put again: their request ids may be known or unknown
 	ids     map[string]int          // number of ids of an account, by account and prefix
 	serial  int
 	checks  int // number of comparisons of the stores

@@ -33,7 +33,7 @@ func (m *machine) hold(t *rapid.T) {
 		c.Hold.PricedAt = rapid.SampledFrom([]time.Time{{}, noon}).Draw(t, "priced at")
 		c.Hold.Path = rapid.SampledFrom([]string{"", "/a%2Fb"}).Draw(t, "path")
 		m.holds = append(m.holds, heldRef{c.Account, c.Hold.ID})
-		if c.Hold.OnExpiry == core.ReleaseHeld { // its end may be cut off
+		if c.Hold.OnExpiry == core.ReleaseHeld { // the store may cut off the release at the end of the hold
 			m.uneven[core.CounterID{Account: c.Account, KeyID: c.KeyID}], m.uneven[core.CounterID{Account: c.Account, UserID: c.UserID}] = true, true
 		}
 		m.request(t, c)

@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// checkLaw checks that the days of a window add up to the usage of the counter in that window, for each meter and each window that begins
-// at midnight. For the month it always holds. It holds for another period unless a change was cut off at 0 in some windows only.
+// checkLaw checks the law of [core.Store.Days]: the days of a window add up to the usage of the counter in that window, for each meter and each window
+// that begins at midnight. For a month, the law is always true. For another period, it is true unless a change was cut off at 0 in some windows only.
 func (m *machine) checkLaw(t *rapid.T, account string) {
 	store, ok := m.e.Store.(core.Importer)
 	if !ok || m.imports {
@@ -21,7 +21,7 @@ func (m *machine) checkLaw(t *rapid.T, account string) {
 		ids = append(ids, core.CounterID{Account: k.account, KeyID: k.id})
 	}
 	for _, id := range ids {
-		// Anchors that came into force before the latest count, by a clock that has stepped back, begin other windows.
+		// After a clock has stepped back, anchors may come into force before the latest count, and begin other windows.
 		if anchors, ok := m.anchorsOf(id); ok && !(m.steppedBack && len(anchors) > 0) {
 			m.lawOf(t, store, id, anchors)
 		}
@@ -112,8 +112,7 @@ func (m *machine) hoursLaw(t *rapid.T, id core.CounterID, days []core.CounterDay
 	}
 }
 
-// notingCuts runs an adjustment or a settlement. It notes the counters that the change has changed by another number in some windows than
-// in others.
+// notingCuts runs an adjustment or a settlement. It sets uneven for each counter that does not change by the same number in all its windows.
 func (m *machine) notingCuts(c *core.Consumption, change func()) {
 	ids := []core.CounterID{{Account: c.Account, KeyID: c.KeyID}, {Account: c.Account, UserID: c.UserID}}
 	before, _ := m.model.Counters(m.e.ctx, ids)

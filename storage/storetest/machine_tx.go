@@ -279,7 +279,7 @@ func (d *txPlan) putKey() {
 	k.Name, k.UpdatedAt = d.text(d.t, k.Name), d.someNow()
 	k.UserID, k.PlanID = rapid.SampledFrom(users).Draw(d.t, "user").ID, d.planOf()
 	d.regenerate(ref, k)
-	if !d.obeys { // these are the hints of no values
+	if !d.obeys { // no value of a key has these hints
 		k.Hint = rapid.SampledFrom([]string{k.Hint, k.Hint, k.Hint, "lk_user_…_1", "lk_user_…_12", "2", ""}).Draw(d.t, "hint")
 	}
 	f := core.KeyFilter{UserID: k.UserID, Status: k.Status}

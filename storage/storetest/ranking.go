@@ -12,11 +12,11 @@ import (
 
 var rankingCases = []testCase{
 	{name: "ranking/random", run: rankingRandom,
-		promise: "Ranking lists the counters with a fill of a meter, the fullest first, with their number; Rank raises fills, replaces them if they are as the caller has read them, and windows that have ended do not count"},
+		promise: "Ranking lists the counters with a fill of a meter, the fullest first, with their number; Rank raises fills, or replaces them if the present fills equal Was; ended windows do not count"},
 	{name: "ranking/accounts", run: rankingOfAccounts,
 		promise: "the ranking of an account lists no counter of another account"},
 	{name: "ranking/soon", run: rankingSoon,
-		promise: "a Rank with soon is in the ranking within a second, and one that a Close follows is in it or the ranking is not whole"},
+		promise: "a Rank with soon is in the ranking within a second; after a Rank with soon and a Close, the ranking has the counter or is incomplete"},
 }
 
 // rankingRandom makes the same random calls on the store and on memstore, and compares all pages.
@@ -63,7 +63,7 @@ func rankingRandom(e *env) {
 			}
 			e.ok("CompleteRanking of memstore", reference.CompleteRanking(e.ctx, account, at))
 			e.ok("CompleteRanking", e.Store.CompleteRanking(e.ctx, account, at))
-		case 3: // as a reader corrects a ranking, sometimes too late
+		case 3: // a reader corrects the ranking, sometimes after another change
 			for _, c := range got.Counters {
 				if c.Was, c.Fills = c.Fills, fills(); random.IntN(4) == 0 {
 					c.Was = slices.Clone(c.Was)
@@ -77,14 +77,14 @@ func rankingRandom(e *env) {
 	}
 }
 
-// full is a counter of an account whose month is 90 per cent used.
+// full returns the counter of a user with one fill: 90 per cent of a month.
 func full(account string, user int64) []core.Ranked {
 	return []core.Ranked{{CounterID: core.CounterID{Account: account, UserID: user}, Fills: []core.Fill{
 		{Meter: core.MeterRequests, Period: core.Month, Percent: 90, End: core.Month.Window(noon).End.Unix()}}}}
 }
 
-// whole asks for the whole ranking.
-func (e *env) whole(account string) core.Ranking {
+// ranking returns the first page of the ranking of an account, with fills of any meter.
+func (e *env) ranking(account string) core.Ranking {
 	e.Helper()
 	r, err := e.Store.Ranking(e.ctx, account, core.RankingQuery{From: core.RankFrom, At: noon}, core.Page{Number: 1, Size: 100})
 	e.ok("Ranking", err)
@@ -95,20 +95,20 @@ func rankingOfAccounts(e *env) {
 	mine, theirs := e.account(), e.account()
 	e.ok("Rank", e.Store.Rank(e.ctx, mine, full(mine, 1), false))
 	e.ok("CompleteRanking", e.Store.CompleteRanking(e.ctx, mine, noon))
-	e.same("the ranking of another account", core.Ranking{}, e.whole(theirs))
-	e.same("the ranking", core.Ranking{Counters: full(mine, 1), Total: 1, WholeAt: noon}, e.whole(mine))
+	e.same("the ranking of another account", core.Ranking{}, e.ranking(theirs))
+	e.same("the ranking", core.Ranking{Counters: full(mine, 1), Total: 1, WholeAt: noon}, e.ranking(mine))
 }
 
 func rankingSoon(e *env) {
 	account := e.account()
 	e.ok("CompleteRanking", e.Store.CompleteRanking(e.ctx, account, noon))
 	e.ok("Rank", e.Store.Rank(e.ctx, account, full(account, 1), true))
-	if !within(waitTimeout, func() bool { return e.whole(account).Total == 1 }) {
+	if !within(waitTimeout, func() bool { return e.ranking(account).Total == 1 }) {
 		e.Errorf("the ranking lacks a counter that was ranked with soon")
 	}
 	e.ok("Rank", e.Store.Rank(e.ctx, account, full(account, 2), true))
 	e.reopen()
-	if r := e.whole(account); r.Total != 2 && !r.WholeAt.IsZero() {
-		e.Errorf("after reopening: got %+v, want both counters, or a ranking that is not whole", r)
+	if r := e.ranking(account); r.Total != 2 && !r.WholeAt.IsZero() {
+		e.Errorf("after reopening: got %+v, want both counters, or an incomplete ranking", r)
 	}
 }
