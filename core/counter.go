@@ -14,12 +14,16 @@ const (
 	DeniedPerDay    = 10_000 // per UTC day
 )
 
-// CounterID names the counter of a key, or the counter of a user if KeyID is "".
+// CounterID names the counter of a key, or the counter of a user if KeyID is "". Without KeyID and UserID it names the deleted users of the account,
+// which have only days, see [Store.Days].
 type CounterID struct {
 	Account string `json:"account_id"`
 	KeyID   string `json:"key_id,omitempty"`
 	UserID  int64  `json:"user_id,omitempty"`
 }
+
+// IsDeletedUsers reports whether id names the deleted users of an account.
+func (id CounterID) IsDeletedUsers() bool { return id.KeyID == "" && id.UserID == 0 }
 
 // WindowUsage is the usage of one window.
 type WindowUsage struct {

@@ -53,7 +53,7 @@ func (s *Service) newCounterTerms(ctx context.Context, account string, u *core.U
 // eachAtOnce calls read for each index below n. A local store runs one call after the other. Any other store runs 16 calls concurrently, because
 // they mostly wait for the network.
 func (s *Service) eachAtOnce(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
-	if _, local := s.store.(core.HistoryIndex); local {
+	if s.isLocal() {
 		for i := range n {
 			if err := read(ctx, i); err != nil {
 				return err

@@ -201,7 +201,7 @@ func (s *Service) runLargeQuery(ctx context.Context, account string, restFactor 
 	if err != nil {
 		return err
 	}
-	if _, local := s.store.(core.HistoryIndex); local {
+	if s.isLocal() {
 		if err := s.processors.Acquire(ctx, 1); err != nil {
 			unlock()
 			return err
@@ -217,4 +217,10 @@ func (s *Service) runLargeQuery(ctx context.Context, account string, restFactor 
 		}
 	}()
 	return read()
+}
+
+// isLocal reports whether the store reads from memory and local files, and not over a network.
+func (s *Service) isLocal() bool {
+	_, local := s.store.(core.HistoryIndex)
+	return local
 }

@@ -126,10 +126,10 @@ type Prices struct {
 // nameOf names the key or user of a counter in messages.
 func nameOf(id core.CounterID) string {
 	switch {
+	case id.IsDeletedUsers():
+		return "the deleted users"
 	case id.KeyID != "":
 		return "key " + id.KeyID
-	case id.UserID == 0:
-		return "the deleted users"
 	}
 	return "user " + strconv.FormatInt(id.UserID, 10)
 }

@@ -207,7 +207,7 @@ func (c *checker) inOrder(of core.CounterID, at position) bool {
 	if !c.belongs(of.Account) {
 		return false
 	}
-	deleted := c.at.Kind == KindDay && of == core.CounterID{Account: of.Account} // the days of the deleted users come first
+	deleted := c.at.Kind == KindDay && of.IsDeletedUsers() // the days of the deleted users come first
 	if at.number = c.owners[of]; at.number == 0 && !deleted {
 		c.problem("%s: %s is not in the archive", c.at.Kind, nameOf(of))
 		return false

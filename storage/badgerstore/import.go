@@ -66,7 +66,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.CounterDay) error {
-	if id == (core.CounterID{Account: id.Account}) {
+	if id.IsDeletedUsers() {
 		return s.setDeleted(id.Account, days)
 	}
 	return s.importInto([]core.CounterID{id}, func(_ int, c *counter) error {

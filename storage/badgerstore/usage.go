@@ -105,7 +105,7 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 
 // DaysOf implements [core.Store].
 func (s *Store) DaysOf(_ context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
-	if len(ids) == 1 && ids[0] == (core.CounterID{Account: ids[0].Account}) {
+	if len(ids) == 1 && ids[0].IsDeletedUsers() {
 		list, err := s.deletedDays(ids[0].Account, first, last)
 		return [][]core.CounterDay{list}, err
 	}

@@ -53,7 +53,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 func (s *Store) checkCounterExists(id core.CounterID) error {
 	r := s.of(id.Account)
 	switch {
-	case id == core.CounterID{Account: id.Account} && s.resources[id.Account] != nil: // the deleted users
+	case id.IsDeletedUsers() && s.resources[id.Account] != nil:
 		return nil
 	case id.KeyID != "" && r.keys.rows[id.KeyID] == nil:
 		return core.ErrKeyNotFound
