@@ -18,8 +18,8 @@ func viewFullCounter(c service.FullCounter) object {
 		{"key_id", orNull(k.ID)}, {"key_name", orNull(k.Name)},
 		{"plan_id", orNull(pl.ID)}, {"plan_name", orNull(pl.Name)},
 		{"meter", c.Meter}, {"period", c.Period}, {"max", c.Max}, {"used", c.Used},
-		{"percentage_used", c.Percentage()}, {"reset_time", orNull(c.Window.End)}, {"of", c.Of}, {"denied", c.Denied},
-		{"limits", viewLimits(c.Limits)},
+		{"percentage_used", c.Percentage()}, {"reset_time", orNull(c.Window.End)}, {"of", c.Of},
+		{"exhausts_at", orNull(c.ExhaustsAt[c.Fullest])}, {"denied", c.Denied}, {"limits", viewForecasts(c.Limits, c.ExhaustsAt)},
 	}
 }
 

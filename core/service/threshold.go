@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -23,6 +24,8 @@ type FullCounter struct {
 
 	core.LimitUsage                   // the fullest limit of the meter in the query
 	Limits          []core.LimitUsage // all limits of the counter, in the order of the terms
+	Fullest         int               // the index of the fullest limit in Limits
+	ExhaustsAt      []time.Time       // when each of Limits is used up at the present pace; zero: not before its reset
 
 	// Denied is the cost of the denied requests of the key or user, on the days of the window of the fullest limit.
 	Denied int64
@@ -78,6 +81,9 @@ func (s *Service) Thresholds(ctx context.Context, account string, over int64, me
 		}
 	}
 	slices.SortStableFunc(t.Counters, func(a, b FullCounter) int { return cmp.Compare(b.Share(), a.Share()) })
+	if err := s.forecastFull(ctx, account, t.Counters); err != nil {
+		return t, err
+	}
 	return t, s.countDenied(ctx, account, t.Counters)
 }
 
@@ -119,7 +125,8 @@ func (s *Service) fullCounters(ctx context.Context, account string, q *core.Rank
 	for i, c := range counters {
 		fills := core.FillsOf(usages[i])
 		if highest := core.HighestFill(fills, q.Meter); highest >= q.From {
-			full = append(full, FullCounter{User: c.user, Key: c.key, Plan: c.plan, LimitUsage: fullest(usages[i], q.Meter), Limits: usages[i]})
+			n := fullest(usages[i], q.Meter)
+			full = append(full, FullCounter{User: c.user, Key: c.key, Plan: c.plan, LimitUsage: usages[i][n], Limits: usages[i], Fullest: n})
 			if highest >= core.HighestFill(was[c.CounterID], q.Meter) {
 				delete(was, c.CounterID)
 			}
@@ -137,11 +144,32 @@ func (s *Service) fullCounters(ctx context.Context, account string, q *core.Rank
 	return full, corrected, nil
 }
 
-// fullest returns the first limit with the highest share among the limits of a meter, or of all meters for "".
-func fullest(limits []core.LimitUsage, meter string) core.LimitUsage {
-	limits = slices.Clone(limits)
-	limits = slices.DeleteFunc(limits, func(u core.LimitUsage) bool { return meter != "" && u.Meter != meter })
-	return slices.MaxFunc(limits, func(a, b core.LimitUsage) int { return cmp.Compare(a.Share(), b.Share()) })
+// fullest returns the index of the first limit with the highest share among the limits of a meter, or of all meters for "".
+func fullest(limits []core.LimitUsage, meter string) int {
+	highest := -1
+	for i := range limits {
+		if (meter == "" || limits[i].Meter == meter) && (highest < 0 || limits[i].Share() > limits[highest].Share()) {
+			highest = i
+		}
+	}
+	return highest
+}
+
+// forecastFull sets ExhaustsAt of each counter. It reads the days of all counters at once.
+func (s *Service) forecastFull(ctx context.Context, account string, list []FullCounter) error {
+	forecasts := make([]forecastInput, len(list))
+	for i := range list {
+		id := core.CounterID{Account: account, UserID: list[i].User.ID}
+		if k := list[i].Key; k != nil {
+			id = core.CounterID{Account: account, KeyID: k.ID}
+		}
+		forecasts[i] = forecastInput{id, id, list[i].Limits}
+	}
+	all, err := s.forecasts(ctx, forecasts)
+	for i := range all {
+		list[i].ExhaustsAt = all[i]
+	}
+	return err
 }
 
 // countDenied sets Denied of each counter.

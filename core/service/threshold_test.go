@@ -285,6 +285,75 @@ func TestThresholdsAfterAnotherLimit(t *testing.T) {
 	}
 }
 
+// dayReads is a store that counts the calls of DaysOf.
+type dayReads struct {
+	core.Store
+	calls int
+}
+
+func (s *dayReads) DaysOf(ctx context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
+	s.calls++
+	return s.Store.DaysOf(ctx, ids, first, last)
+}
+
+// Each limit of each counter on a page says when it is used up, as the usage of its key and user does: of a plan, of a key, of the traffic that a user shares. One read
+// serves a whole page.
+func TestThresholdsForecast(t *testing.T) {
+	store := &dayReads{Store: memstore.New()}
+	c := newThresholds(t, store)
+	*c.now = at("2026-03-01T12:00:00Z")
+	pl := c.plan(200, core.Limit{Meter: "tokens", Max: 1000, Period: core.Lifetime})
+	credits := core.KeyPatch{Limits: core.Some([]core.Limit{{Meter: core.MeterRequests, Max: 190, Period: core.Year}})}
+	var keys []*core.Key
+	var users []*core.User
+	for i, p := range []core.KeyPatch{credits, {PlanID: core.Some(pl.ID)}} {
+		*c.now = at("2026-03-01T12:00:00Z")
+		u, k, secret := c.customer(fmt.Sprint("customer ", i), pl, p)
+		for range 16 { // 10 requests and 50 tokens a day
+			c.use(secret, 10, tokens(50))
+			*c.now = c.now.AddDate(0, 0, 1)
+		}
+		keys, users = append(keys, k), append(users, u)
+	}
+	store.calls = 0
+	list, err := c.svc.Thresholds(t.Context(), c.id, 60, "", core.Page{Number: 1, Size: 100})
+	c.ok(err)
+	if len(list.Counters) != 3 || store.calls != 1 {
+		t.Fatalf("got %s in %d reads of days, want 3 counters in one read", describe(list.Counters), store.calls)
+	}
+	// 60 requests were allowed in the 6.5 days before 12:00 on the 17th, and 300 tokens.
+	const shared, own = "requests/month 2026-03-21T20:00:00Z, tokens/lifetime 2026-03-21T20:00:00Z", "requests/year 2026-03-20T18:00:00Z"
+	forecasts := func(limits []core.LimitUsage, at []time.Time) string {
+		var all []string
+		for i, u := range limits {
+			all = append(all, fmt.Sprintf("%s/%v %s", u.Meter, u.Period, at[i].Format(time.RFC3339)))
+		}
+		return strings.Join(all, ", ")
+	}
+	for _, f := range list.Counters {
+		want := shared
+		if f.Key != nil && f.Key.ID == keys[0].ID {
+			want = own
+		}
+		if got := forecasts(f.Limits, f.ExhaustsAt); got != want {
+			t.Errorf("%s: got %s, want %s", describe([]service.FullCounter{f}), got, want)
+		}
+		if f.Limits[f.Fullest] != f.LimitUsage {
+			t.Errorf("the fullest limit of %v is %v, want %v", f.Limits, f.Limits[f.Fullest], f.LimitUsage)
+		}
+	}
+	usage, err := c.svc.KeyUsage(t.Context(), c.id, keys[0].ID)
+	c.ok(err)
+	if got, want := forecasts(usage.Limits, usage.ExhaustsAt), shared+", "+own; got != want {
+		t.Errorf("usage of the key: got %s, want %s", got, want)
+	}
+	ofUser, err := c.svc.UserUsage(t.Context(), c.id, users[1].ID)
+	c.ok(err)
+	if got := forecasts(ofUser.Counters[0].Limits, ofUser.Counters[0].ExhaustsAt); got != shared {
+		t.Errorf("usage of the user: got %s, want %s", got, shared)
+	}
+}
+
 // Thresholds refuses a share out of bounds and an unknown meter.
 func TestThresholdsAreChecked(t *testing.T) {
 	c := newThresholds(t, memstore.New())
