@@ -17,11 +17,12 @@ func (f UserFilter) Duplicate() error {
 	return ErrDuplicateExternalID
 }
 
-// KeyFilter selects keys that match every member that is set.
+// KeyFilter selects keys that match every member that is set. PlanID and Status are both set only with a UserID.
 type KeyFilter struct {
 	UserID int64     // 0 for any
 	PlanID *string   // nil for any, "" for keys without a plan of their own
 	Status KeyStatus // "" for any
 
-	HintTail string // the last HintTailLength bytes of the hint, "" for any; no other member may be set with it
+	UnderPlan string // keys that a plan limits: with this plan, or without a plan of their own while their user has it; "" for any. With it, only Status is set
+	HintTail  string // the last HintTailLength bytes of the hint, "" for any; no other member may be set with it
 }

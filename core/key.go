@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -62,23 +63,35 @@ func (k *Key) Digests() []secrets.Digest {
 	return ds
 }
 
-// Filters returns the filters that the key matches, none for nil. A store keeps an index for each filter.
+// Filters returns the filters that the key matches, none for nil. A store keeps an index for each filter, and for each filter of
+// [Key.PlanFilters], which depends on the user.
 func (k *Key) Filters() []KeyFilter {
 	if k == nil {
 		return nil
 	}
-	list := make([]KeyFilter, 0, 9)
+	list := make([]KeyFilter, 0, 8)
 	if tail := k.hintTail(); tail != "" {
 		list = append(list, KeyFilter{HintTail: tail})
 	}
 	for _, user := range []int64{0, k.UserID} {
 		for _, plan := range []*string{nil, &k.PlanID} {
 			for _, status := range []KeyStatus{"", k.Status} {
-				list = append(list, KeyFilter{UserID: user, PlanID: plan, Status: status})
+				if user != 0 || plan == nil || status == "" {
+					list = append(list, KeyFilter{UserID: user, PlanID: plan, Status: status})
+				}
 			}
 		}
 	}
 	return list
+}
+
+// PlanFilters returns the filters by UnderPlan that the key matches while its user has a plan, "" for none. A nil key matches none.
+func (k *Key) PlanFilters(ofUser string) []KeyFilter {
+	if k == nil || k.PlanID == "" && ofUser == "" {
+		return nil
+	}
+	plan := cmp.Or(k.PlanID, ofUser)
+	return []KeyFilter{{UnderPlan: plan}, {UnderPlan: plan, Status: k.Status}}
 }
 
 // HintTailLength is the length of the tails of hints in the index of keys, in bytes. Of 3,800 keys with random values, one has a given tail.

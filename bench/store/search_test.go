@@ -45,23 +45,57 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// fillCustomers fills a store with the users of BenchmarkSearch.
-func fillCustomers(dir string) (err error) {
-	if err := withKeys(0)(dir); err != nil {
-		return err
+// BenchmarkKeysOfPlan reads pages of the keys of a plan that 100 or 100,000 users have, each with a key that draws on it.
+func BenchmarkKeysOfPlan(b *testing.B) {
+	for _, users := range []int{100, customers} {
+		dir := fixture(b, fmt.Sprint("plan-of-", users), func(dir string) error {
+			return errors.Join(withKeys(0)(dir), eachBatch(dir, users, func(tx core.Tx, i int, now time.Time) error {
+				u := &core.User{AccountID: account, Name: fmt.Sprint("customer ", i), PlanID: largePlan(now).ID, CreatedAt: now, UpdatedAt: now}
+				return errors.Join(tx.PutUser(u), tx.PutKey(newKey(i, u.ID, "", now)))
+			}))
+		})
+		s := open(b, dir, users, largeCache)
+		for name, c := range map[string]struct {
+			p core.Page
+			f core.KeyFilter
+		}{
+			"first": {p: core.Page{Number: 1, Size: 10}}, "last": {p: core.Page{Number: users / 10, Size: 10}},
+			"active": {p: core.Page{Number: 1, Size: 10}, f: core.KeyFilter{Status: core.KeyActive}},
+		} {
+			b.Run(fmt.Sprint(name, "/users=", users), func(b *testing.B) {
+				for b.Loop() {
+					list, total, err := s.service.KeysUnderPlan(b.Context(), account, "plan_large", c.f, c.p)
+					if err != nil || len(list) != 10 || total != users {
+						b.Fatalf("got %d of %d keys, %v, want 10 of %d", len(list), total, err, users)
+					}
+				}
+			})
+		}
 	}
+}
+
+// fillCustomers fills a store with the users of BenchmarkSearch.
+func fillCustomers(dir string) error {
+	return errors.Join(withKeys(0)(dir), eachBatch(dir, customers-1, func(tx core.Tx, n int, now time.Time) error {
+		i := n + 1
+		u := &core.User{AccountID: account, ID: int64(i + 1), Name: fmt.Sprint("customer ", i+1), Email: new(fmt.Sprintf("user%d@customer.example", i+1)),
+			ExternalID: fmt.Sprint("cus_", i+1), CreatedAt: now, UpdatedAt: now}
+		return errors.Join(tx.PutUser(u), tx.PutKey(newKey(i, u.ID, largePlan(now).ID, now)))
+	}))
+}
+
+// eachBatch calls put with each number below n, in transactions of the store in a directory.
+func eachBatch(dir string, n int, put func(tx core.Tx, i int, now time.Time) error) (err error) {
 	s, err := badgerstore.Open(dir, quiet)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	for first := 1; first < customers; first += batch {
+	for first := 0; first < n; first += batch {
 		err := s.Update(context.Background(), account, func(tx core.Tx) error {
-			for i := first; i < min(first+batch, customers); i++ {
-				u := &core.User{AccountID: account, ID: int64(i + 1), Name: fmt.Sprint("customer ", i+1), Email: new(fmt.Sprintf("user%d@customer.example", i+1)),
-					ExternalID: fmt.Sprint("cus_", i+1), CreatedAt: now, UpdatedAt: now}
-				if err := errors.Join(tx.PutUser(u), tx.PutKey(newKey(i, u.ID, largePlan(now).ID, now))); err != nil {
+			for i := first; i < min(first+batch, n); i++ {
+				if err := put(tx, i, now); err != nil {
 					return err
 				}
 			}

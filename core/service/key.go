@@ -119,19 +119,27 @@ func (s *Service) Keys(ctx context.Context, account string, f core.KeyFilter, p 
 
 // KeysUnderPlan returns a page of the account's keys that a plan limits and that match the filter, oldest first, and how
 // many there are. A plan limits a key that has it, and a key without a plan of its own whose user has it. The PlanID of the
-// filter is not used. If users have the plan, it reads the keys that match the filter, and is a large query: an account runs
+// filter is not used. An index lists the keys, so the time of a page does not grow with their number. There is one exception: the filter has a user with the plan, and some
+// keys of this user have the plan themselves while others share it. KeysUnderPlan then reads all keys of the user. Above 1,000 of them it is a large query: an account runs
 // one at a time.
 func (s *Service) KeysUnderPlan(ctx context.Context, account, plan string, f core.KeyFilter, p core.Page) (list []*core.Key, total int, err error) {
 	f.PlanID = &plan
-	shared, err := s.sharedPlan(ctx, account, f)
+	f, under, err := s.underPlan(ctx, account, f)
 	if err != nil {
 		return nil, 0, err
 	}
-	if !shared {
+	if under == nil {
 		return s.store.Keys(ctx, account, f, p)
 	}
-	err = s.runQuery(ctx, account, wholeAccount, func() error {
-		return s.eachLimitedKey(ctx, account, f, func(k *core.Key) error {
+	_, n, err := s.store.Keys(ctx, account, f, core.Page{Number: 1, Size: 1})
+	if err != nil {
+		return nil, 0, err
+	}
+	err = s.runQuery(ctx, account, n, func() error {
+		return s.eachKey(ctx, account, f, func(k *core.Key) error {
+			if !under(k) {
+				return nil
+			}
 			if total++; total > p.Offset() && len(list) < p.Size {
 				list = append(list, k)
 			}
@@ -141,42 +149,33 @@ func (s *Service) KeysUnderPlan(ctx context.Context, account, plan string, f cor
 	return list, total, err
 }
 
-// sharedPlan reports whether the user of a filter, or for the user 0 any user, has the plan of the filter as its own.
-func (s *Service) sharedPlan(ctx context.Context, account string, f core.KeyFilter) (bool, error) {
+// underPlan returns the filter of the store for a filter whose PlanID selects the keys that the plan limits. The keys must also be under the plan by the function, if
+// it is not nil.
+func (s *Service) underPlan(ctx context.Context, account string, f core.KeyFilter) (of core.KeyFilter, under func(*core.Key) bool, err error) {
 	if f.PlanID == nil || *f.PlanID == "" {
-		return false, nil
+		return f, nil, nil
 	}
+	plan := *f.PlanID
 	if f.UserID == 0 {
-		_, users, err := s.store.Users(ctx, account, core.UserFilter{PlanID: *f.PlanID}, core.Page{Number: 1, Size: 1})
-		return users > 0, err
+		return core.KeyFilter{UnderPlan: plan, Status: f.Status}, nil, nil
 	}
 	u, err := s.store.User(ctx, account, f.UserID)
-	if errors.Is(err, core.ErrUserNotFound) {
-		return false, nil
+	if errors.Is(err, core.ErrUserNotFound) || err == nil && u.PlanID != plan {
+		return f, nil, nil
 	}
-	return err == nil && u.PlanID == *f.PlanID, err
-}
-
-// eachLimitedKey calls fn with the keys that match a filter, whose PlanID selects the keys that the plan limits. The plan is shared, see
-// sharedPlan. It reads the users with the plan, unless the filter names a user.
-func (s *Service) eachLimitedKey(ctx context.Context, account string, f core.KeyFilter, fn func(*core.Key) error) error {
-	plan, users := *f.PlanID, map[int64]bool{f.UserID: true}
-	if f.UserID == 0 {
-		err := s.eachUser(ctx, account, core.UserFilter{PlanID: plan}, func(u *core.User) error {
-			users[u.ID] = true
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+	if err != nil {
+		return f, nil, err
+	}
+	own, shared, one := f, f, core.Page{Number: 1, Size: 1}
+	shared.PlanID = new("")
+	if _, n, err := s.store.Keys(ctx, account, own, one); err != nil || n == 0 {
+		return shared, nil, err
+	}
+	if _, n, err := s.store.Keys(ctx, account, shared, one); err != nil || n == 0 {
+		return own, nil, err
 	}
 	f.PlanID = nil
-	return s.eachKey(ctx, account, f, func(k *core.Key) error {
-		if k.PlanID == plan || k.PlanID == "" && users[k.UserID] {
-			return fn(k)
-		}
-		return nil
-	})
+	return f, func(k *core.Key) bool { return k.PlanID == "" || k.PlanID == plan }, nil
 }
 
 // UpdateKey sets the members that p names and returns the whole key.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -117,4 +118,53 @@ func TestKeysUnderPlanOfUser(t *testing.T) {
 			t.Errorf("%q: the search got %d keys, %v, and %d lists of users", plan, len(found), err, store.users)
 		}
 	}
+}
+
+// The keys of a plan are those with the plan and those that draw on it, oldest first, of all users and of one user, in lists and searches. They follow the plan of the
+// user.
+func TestKeysUnderPlanOfBothKinds(t *testing.T) {
+	svc := service.New(memstore.New(), service.Config{})
+	c := newTenant(t, svc, "acme")
+	first, _ := c.newKey("k 0")
+	u, err := svc.User(t.Context(), c.id, first.UserID)
+	c.ok(err)
+	plan, want := u.PlanID, []string{first.ID}
+	for i, own := range []core.Optional[string]{core.Some(plan), {}, core.Some(plan), {}} {
+		k, _, err := svc.CreateKey(t.Context(), c.id, core.KeyPatch{Name: new(fmt.Sprint("k ", i+1)), UserID: &u.ID, PlanID: own})
+		c.ok(err)
+		want = append(want, k.ID)
+	}
+	check := func(want []string) {
+		t.Helper()
+		for _, user := range []int64{0, u.ID} {
+			f := core.KeyFilter{UserID: user, PlanID: &plan, Status: core.KeyActive}
+			var listed, found []string
+			for n := 1; n < 4; n++ {
+				p := core.Page{Number: n, Size: 2}
+				list, total, err := svc.KeysUnderPlan(t.Context(), c.id, plan, f, p)
+				if err != nil || total != len(want) {
+					t.Fatalf("user %d: got %d keys in all, %v, want %d", user, total, err, len(want))
+				}
+				matches, _, err := svc.SearchKeys(t.Context(), c.id, "k ", f, p)
+				c.ok(err)
+				for _, k := range list {
+					listed = append(listed, k.ID)
+				}
+				for _, k := range matches {
+					found = append(found, k.ID)
+				}
+			}
+			if !slices.Equal(listed, want) || !slices.Equal(found, want) {
+				t.Errorf("user %d: the list has %q, the search %q, want %q", user, listed, found, want)
+			}
+		}
+	}
+	check(want)
+	other, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("other"), Limit: core.Some(int64(9)), Period: new("day")})
+	c.ok(err)
+	_, err = svc.UpdateUser(t.Context(), c.id, u.ID, core.UserPatch{PlanID: core.Some(other.ID)})
+	c.ok(err)
+	check([]string{want[1], want[3]})
+	plan = other.ID
+	check([]string{want[0], want[2], want[4]})
 }

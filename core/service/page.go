@@ -55,9 +55,9 @@ func (s *Service) SearchUsers(ctx context.Context, account, text string, f core.
 	}
 	folded := strings.ToLower(text)
 	page := func(p core.Page) ([]*core.User, int, error) { return s.store.Users(ctx, account, f, p) }
-	return search(ctx, s, account, p, page, func(u *core.User) (bool, error) {
+	return search(ctx, s, account, p, page, func(u *core.User) bool {
 		return strings.Contains(strings.ToLower(u.Name), folded) || strconv.FormatInt(u.ID, 10) == text ||
-			strings.Contains(strings.ToLower(u.ExternalID), folded) || u.Email != nil && strings.Contains(strings.ToLower(*u.Email), folded), nil
+			strings.Contains(strings.ToLower(u.ExternalID), folded) || u.Email != nil && strings.Contains(strings.ToLower(*u.Email), folded)
 	})
 }
 
@@ -96,33 +96,20 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f core.K
 			return list[min(p.Offset(), len(list)):min(p.Offset()+p.Size, len(list))], end, nil
 		}
 	}
-	shared, err := s.sharedPlan(ctx, account, f)
+	f, under, err := s.underPlan(ctx, account, f)
 	if err != nil {
 		return nil, end, err
 	}
-	plan := f.PlanID
-	if shared {
-		f.PlanID = nil
-	}
 	folded := strings.ToLower(text)
 	page := func(p core.Page) ([]*core.Key, int, error) { return s.store.Keys(ctx, account, f, p) }
-	return search(ctx, s, account, p, page, func(k *core.Key) (bool, error) {
-		switch found := strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == secrets.HintLength && strings.HasSuffix(k.Hint, text); {
-		case !found || !shared || k.PlanID == *plan:
-			return found, nil
-		case k.PlanID != "":
-			return false, nil
-		}
-		u, err := s.store.User(ctx, account, k.UserID)
-		if errors.Is(err, core.ErrUserNotFound) {
-			return false, nil
-		}
-		return err == nil && u.PlanID == *plan, err
+	return search(ctx, s, account, p, page, func(k *core.Key) bool {
+		found := strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == secrets.HintLength && strings.HasSuffix(k.Hint, text)
+		return found && (under == nil || under(k))
 	})
 }
 
 // search returns a page of the items of a list that match, and the point at which it ended. It is a large query: an account runs one at a time.
-func search[T any](ctx context.Context, s *Service, account string, p core.Page, list func(core.Page) ([]T, int, error), matches func(T) (bool, error)) (found []T, end Searched, err error) {
+func search[T any](ctx context.Context, s *Service, account string, p core.Page, list func(core.Page) ([]T, int, error), matches func(T) bool) (found []T, end Searched, err error) {
 	skip, read := p.Offset(), 0
 	stop := errors.New("the search has ended")
 	err = s.runQuery(ctx, account, wholeAccount, func() error {
@@ -132,11 +119,8 @@ func search[T any](ctx context.Context, s *Service, account string, p core.Page,
 				return stop
 			}
 			read++
-			ok, err := matches(item)
 			switch {
-			case err != nil:
-				return err
-			case !ok:
+			case !matches(item):
 			case skip > 0:
 				skip--
 			case len(found) == p.Size:

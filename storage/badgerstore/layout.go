@@ -10,7 +10,7 @@ import (
 )
 
 // schema is the version of the layout below. Open refuses a store with another schema.
-const schema = 3
+const schema = 4
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
 // number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.

@@ -11,6 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -189,13 +190,29 @@ func (k *checking) checkResource(p path, value []byte) (errs []error) {
 		user, plan = v.ID, v.PlanID
 	case *core.Key:
 		user, plan = v.UserID, v.PlanID
-		errs = append(errs, k.checkExists(userPath(account, user)))
+		errs = append(errs, k.checkPlanSets(account, v)...)
 		for _, d := range v.Digests() {
 			errs = append(errs, k.checkDigest(digestPath(d), account, number))
 		}
 	}
 	if plan != "" {
 		errs = append(errs, k.checkMember(setPath(account, resource.UserSet(core.UserFilter{OnPlan: plan})), user))
+	}
+	return errs
+}
+
+// checkPlanSets checks that a key is listed under the plan that limits it.
+func (k *checking) checkPlanSets(account string, key *core.Key) (errs []error) {
+	value, err := k.existing(userPath(account, key.UserID))
+	if err != nil {
+		return []error{err}
+	}
+	u, err := record.Decode[core.User](value)
+	if err != nil {
+		return []error{undecodable(userPath(account, key.UserID), err)}
+	}
+	for _, f := range key.PlanFilters(u.PlanID) {
+		errs = append(errs, k.checkMember(setPath(account, resource.KeySet(f)), key.Seq))
 	}
 	return errs
 }

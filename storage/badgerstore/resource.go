@@ -132,6 +132,20 @@ func (r reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, i
 	return records, f.Len(), err
 }
 
+// Members implements [resource.Reader]. Sets have numbers only.
+func (r reader) Members(set string, offset, n int) ([]resource.Member, error) {
+	f, err := r.index(setPath(r.account, set))
+	if err != nil {
+		return nil, fault(err)
+	}
+	numbers, err := f.Page(offset, n)
+	members := make([]resource.Member, len(numbers))
+	for i, number := range numbers {
+		members[i].Number = number
+	}
+	return members, fault(err)
+}
+
 // Sizes implements [resource.Reader].
 func (r reader) Sizes(sets ...string) ([]int, error) {
 	return readAll(sets, func(set string) (int, error) {

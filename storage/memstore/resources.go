@@ -198,12 +198,21 @@ func (r *resources) matchingUsers(f core.UserFilter) []*core.User {
 	})
 }
 
+// planOf returns the plan that limits a key, "" for none.
+func (r *resources) planOf(k *core.Key) string {
+	if u := r.users.rows[k.UserID]; k.PlanID == "" && u != nil {
+		return u.PlanID
+	}
+	return k.PlanID
+}
+
 // matchingKeys returns the keys that match, by Seq.
 func (r *resources) matchingKeys(f core.KeyFilter) []*core.Key {
 	return r.keys.matching(func(k *core.Key) bool {
 		return (f.UserID == 0 || k.UserID == f.UserID) &&
 			(f.PlanID == nil || k.PlanID == *f.PlanID) &&
 			(f.Status == "" || k.Status == f.Status) &&
+			(f.UnderPlan == "" || r.planOf(k) == f.UnderPlan) &&
 			(f.HintTail == "" || len(k.Hint) >= core.HintTailLength && strings.HasSuffix(k.Hint, f.HintTail))
 	})
 }

@@ -17,8 +17,8 @@ import (
 func TestOtherFormat(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, format := range []string{"5", "v1", "v2", "v9"} {
-		want := fmt.Sprintf(`has the format %q, this version of Limitkeeper supports "v3": run the version that wrote the data, or choose`, format)
+	for _, format := range []string{"5", "v1", "v2", "v3", "v9"} {
+		want := fmt.Sprintf(`has the format %q, this version of Limitkeeper supports "v4": run the version that wrote the data, or choose`, format)
 		server.Do(t, "SET", "limitkeeper:{registry}format", format)
 		s, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{server.Addr()}, Timeout: 5 * time.Second})
 		if err == nil {
@@ -53,7 +53,7 @@ func TestFormatChanges(t *testing.T) {
 		if st := s.Stats(); st.Lost {
 			t.Error("the store says that Redis has lost data")
 		}
-		server.Do(t, "SET", "limitkeeper:{registry}format", "v3")
+		server.Do(t, "SET", "limitkeeper:{registry}format", "v4")
 		until(t, "the end of the refusal", func() bool { return call() == nil && s.Health(t.Context()) == nil })
 	}
 	if n := strings.Count(log.String(), "has upgraded the data"); n != 2 {

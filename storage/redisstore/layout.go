@@ -56,8 +56,8 @@ import (
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is format 3 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.
-const format = "v3"
+// format is format 4 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.
+const format = "v4"
 
 // keySlot is the prefix and hash tag of the keys of one slot.
 type keySlot string

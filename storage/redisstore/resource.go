@@ -196,6 +196,28 @@ func (r *reader) page(kind resource.Kind, set string, zrange ...string) ([][]byt
 	return records, int(number(all[0])), err
 }
 
+// Members implements [resource.Reader].
+func (r *reader) Members(set string, offset, n int) ([]resource.Member, error) {
+	answers, err := r.read(func(b *batch) {
+		b.add("ZRANGE", r.slot.key(set), strconv.Itoa(offset), strconv.Itoa(offset+n-1), "WITHSCORES")
+	})
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := answers[0].AsStrSlice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	members := make([]resource.Member, len(pairs)/2)
+	for i := range members {
+		members[i].ID = pairs[2*i]
+		if members[i].Number, err = strconv.ParseInt(pairs[2*i+1], 10, 64); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	return members, nil
+}
+
 // Sizes implements [resource.Reader].
 func (r *reader) Sizes(sets ...string) ([]int, error) {
 	answers, err := r.read(func(b *batch) {

@@ -155,7 +155,10 @@ func KeySet(f core.KeyFilter) string {
 	if f.Status != "" {
 		name += ":s" + string(f.Status)
 	}
-	if f.PlanID != nil {
+	switch {
+	case f.UnderPlan != "":
+		name += ":e" + f.UnderPlan
+	case f.PlanID != nil:
 		name += ":p" + *f.PlanID
 	}
 	return name

@@ -34,6 +34,9 @@ func TestSetNames(t *testing.T) {
 			add(KeySet(core.KeyFilter{UserID: user, Status: status}), fmt.Sprint("keys of ", user, status))
 			for _, plan := range plans {
 				add(KeySet(core.KeyFilter{UserID: user, Status: status, PlanID: &plan}), fmt.Sprint("keys of ", user, status, " with ", plan))
+				if user == 0 && plan != "" {
+					add(KeySet(core.KeyFilter{Status: status, UnderPlan: plan}), fmt.Sprint("keys ", status, " under ", plan))
+				}
 			}
 		}
 	}

@@ -3,8 +3,10 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -67,6 +69,13 @@ var brokenLists = []defect{
 		open: wrapped(func(s core.Store) core.Store { return noPlanIsAny{s} })},
 	{name: "finds keys by any part of their hint", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return anyPartOfHint{s} })},
+	{name: "lists only the keys with a plan of their own under a plan", caughtBy: "machine",
+		open: keyLists(func(ks []*core.Key, f core.KeyFilter) []*core.Key {
+			return slices.DeleteFunc(ks, func(k *core.Key) bool { return f.UnderPlan != "" && k.PlanID == "" })
+		})},
+	{name: "leaves the keys of a user under its former plan", caughtBy: "list/under plan", open: wrapped(newFormerPlans)},
+	{name: "ignores the status of keys under a plan", caughtBy: "list/under plan",
+		open: wrapped(func(s core.Store) core.Store { return anyStatusUnder{s} })},
 	{name: "does not combine filters", caughtBy: "machine",
 		open: wrapped(func(s core.Store) core.Store { return oneFilter{s} })},
 	{name: "lists the keys of accounts whose names begin alike", caughtBy: "machine",
@@ -195,4 +204,44 @@ func (s listsAlike) Keys(ctx context.Context, account string, f core.KeyFilter, 
 		}
 	}
 	return cut(ks, p), len(ks), err
+}
+
+// formerPlans lists keys under the first plan of their user.
+type formerPlans struct {
+	core.Store
+	mu    sync.Mutex
+	first map[string]string // by account and user
+}
+
+func newFormerPlans(s core.Store) core.Store {
+	return &formerPlans{Store: s, first: map[string]string{}}
+}
+
+func (s *formerPlans) planOf(account string, id int64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := fmt.Sprint(account, id)
+	if u, err := s.User(context.Background(), account, id); err == nil && s.first[name] == "" {
+		s.first[name] = u.PlanID
+	}
+	return s.first[name]
+}
+
+func (s *formerPlans) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	if f.UnderPlan == "" {
+		return s.Store.Keys(ctx, account, f, p)
+	}
+	all, _, err := s.Store.Keys(ctx, account, core.KeyFilter{Status: f.Status}, core.Page{Number: 1, Size: 1 << 20})
+	all = slices.DeleteFunc(all, func(k *core.Key) bool { return cmp.Or(k.PlanID, s.planOf(account, k.UserID)) != f.UnderPlan })
+	return cut(all, p), len(all), err
+}
+
+// anyStatusUnder ignores the status of keys under a plan.
+type anyStatusUnder struct{ core.Store }
+
+func (s anyStatusUnder) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	if f.UnderPlan != "" {
+		f.Status = ""
+	}
+	return s.Store.Keys(ctx, account, f, p)
 }

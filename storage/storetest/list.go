@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +13,8 @@ import (
 var listCases = []testCase{
 	{name: "list/large", run: listLarge,
 		promise: "lists of thousands are in the order of creation with the right total, after any deletions, changes and creations"},
+	{name: "list/under plan", run: listUnderPlan,
+		promise: "the keys that a plan limits follow the plans, users and statuses of keys, and the plans of their users"},
 }
 
 // large is the initial number of resources: more than one node of an index is likely to hold.
@@ -79,12 +83,12 @@ func (e *env) wantLarge(account string, collector int64, users []int64, keys []*
 	e.wantUsers(account, core.UserFilter{}, users...)
 	plan, third := new("plan_fill"), new("plan_third")
 	for _, f := range []core.KeyFilter{{}, {UserID: collector}, {PlanID: plan}, {PlanID: third},
-		{Status: core.KeyInactive}, {UserID: collector, PlanID: third}, {PlanID: plan, Status: core.KeyActive},
+		{Status: core.KeyInactive}, {UserID: collector, PlanID: third}, {UnderPlan: *plan, Status: core.KeyActive},
 		{UserID: collector, PlanID: plan, Status: core.KeyInactive}} {
 		var want []string
 		for _, k := range keys {
 			if (f.UserID == 0 || k.UserID == f.UserID) && (f.PlanID == nil || k.PlanID == *f.PlanID) &&
-				(f.Status == "" || k.Status == f.Status) {
+				(f.UnderPlan == "" || k.PlanID == f.UnderPlan) && (f.Status == "" || k.Status == f.Status) {
 				want = append(want, k.ID)
 			}
 		}
@@ -100,6 +104,60 @@ func (e *env) wantLarge(account string, collector int64, users []int64, keys []*
 		slices.Sort(want)
 		e.wantUsers(account, core.UserFilter{OnPlan: on}, slices.Compact(want)...)
 	}
+}
+
+// listUnderPlan changes what limits the keys of three users: of one with more keys than a store is likely to read at once, and of two with a few.
+func listUnderPlan(e *env) {
+	account := e.account()
+	a, b := newPlan(account, "plan_a"), newPlan(account, "plan_b")
+	putAll(e, e.Store, a, b)
+	users := []*core.User{newUser(account, "many"), newUser(account, "few"), newUser(account, "without")}
+	users[0].PlanID, users[1].PlanID = a.ID, b.ID
+	putAll(e, e.Store, users...)
+	var keys []*core.Key
+	for i := range 2200 {
+		owner, plan := users[0], ""
+		if i%100 == 0 {
+			owner = users[1+i%200/100]
+			plan = map[bool]string{true: b.ID}[owner == users[2]]
+		}
+		k := newKey(account, fmt.Sprintf("key_%d", i), owner.ID, plan)
+		if i%7 == 0 {
+			k.Status = core.KeyInactive
+		}
+		keys = append(keys, k)
+	}
+	putAll(e, e.Store, keys...)
+	check := func() {
+		e.Helper()
+		for _, plan := range []string{a.ID, b.ID} {
+			for _, status := range []core.KeyStatus{"", core.KeyActive, core.KeyInactive} {
+				var want []string
+				for _, k := range keys {
+					owner := users[slices.IndexFunc(users, func(u *core.User) bool { return u.ID == k.UserID })]
+					if cmp.Or(k.PlanID, owner.PlanID) == plan && (status == "" || k.Status == status) {
+						want = append(want, k.ID)
+					}
+				}
+				e.wantKeys(account, core.KeyFilter{UnderPlan: plan, Status: status}, want...)
+			}
+		}
+	}
+	check()
+	users[0].PlanID, users[1].PlanID = b.ID, a.ID // with keys that change in the same transaction
+	keys[1].Status, keys[2].PlanID, keys[3].UserID = core.KeyInactive, a.ID, users[1].ID
+	e.put(users[0], users[1], keys[1], keys[2], keys[3])
+	check()
+	users[0].PlanID, keys[4].PlanID = "", b.ID
+	e.put(users[0], keys[4])
+	check()
+	e.reopen()
+	users[0].PlanID, users[2].PlanID, keys[200].PlanID = a.ID, a.ID, ""
+	e.put(users[0], users[2], keys[200])
+	check()
+	e.update(account, func(tx core.Tx) error { return errors.Join(tx.DeleteKey(keys[5].ID), tx.DeleteUser(users[1].ID)) })
+	keys = slices.DeleteFunc(slices.Delete(keys, 5, 6), func(k *core.Key) bool { return k.UserID == users[1].ID })
+	check()
 }
 
 // lister returns a page of a list and its total.

@@ -183,7 +183,11 @@ func (m *machine) keyFilter(t *rapid.T, account string) core.KeyFilter {
 		UserID: rapid.Int64Range(0, 4).Draw(t, "user"),
 		Status: rapid.SampledFrom([]core.KeyStatus{"", core.KeyActive, core.KeyInactive}).Draw(t, "status"),
 	}
-	if rapid.Bool().Draw(t, "by plan") {
+	switch {
+	case !rapid.Bool().Draw(t, "by plan"):
+	case f.UserID == 0 && (f.Status != "" || rapid.Bool().Draw(t, "under the plan")):
+		f.UnderPlan = m.planID(t, account)
+	default:
 		f.PlanID = new(m.planID(t, account))
 	}
 	return f

@@ -36,6 +36,11 @@ func (m *machine) change(t *rapid.T) {
 	var filters []core.UserFilter
 	for _, p := range d.plansNow() {
 		filters = append(filters, core.UserFilter{PlanID: p.ID}, core.UserFilter{OnPlan: p.ID})
+		for _, status := range []core.KeyStatus{"", core.KeyActive} {
+			m.both(t, "Keys under a plan", func(s core.Store) (any, error) {
+				return listed(s.Keys(m.e.ctx, d.account, core.KeyFilter{UnderPlan: p.ID, Status: status}, page))
+			})
+		}
 	}
 	for _, u := range d.usersNow() {
 		filters = append(filters, u.UniqueFilters()...)
