@@ -149,20 +149,30 @@ func HighestFill(fills []Fill, meter string) (highest int64) {
 	return highest
 }
 
-// FillHash returns a hash of the fills of the counters of a request after its decision, 0 without fills.
-func (c *Consumption) FillHash(v *ConsumeResult) (hash uint64) {
+// FillHash returns a hash of the fills of the counters of a request after its decision, 0 without fills. raised reports that the request itself has
+// raised one of them.
+func (c *Consumption) FillHash(v *ConsumeResult) (hash uint64, raised bool) {
 	if v.Limits == nil { // the usual request, without copies
-		if f, ok := c.LimitAt(0).fill(v.Usage); ok {
-			return f.hash(0)
+		l := c.LimitAt(0)
+		if f, ok := l.fill(v.Usage); ok {
+			return f.hash(0), v.Allowed && c.raises(l, v.Usage.Used)
 		}
-		return 0
+		return 0, false
 	}
 	for i := range v.Limits {
-		if f, ok := v.Limits[i].fill(v.Limits[i].Usage); ok {
+		l := &v.Limits[i]
+		if f, ok := l.fill(l.Usage); ok {
 			hash = f.hash(hash + uint64(i))
+			raised = raised || v.Allowed && c.raises(l.Limit, l.Used)
 		}
 	}
-	return hash
+	return hash, raised
+}
+
+// raises reports whether the cost of the request has changed how many whole per cent of a limit are used.
+func (c *Consumption) raises(l Limit, used int64) bool {
+	cost := c.CostOn(l.Meter)
+	return cost > 0 && percent(used, l.Max) != percent(max(0, used-cost), l.Max)
 }
 
 // hash returns a hash of the fill and of a seed, never 0.

@@ -28,13 +28,14 @@ type decisionHashes struct {
 	address atomic.Uint64 // see recentAddresses.record
 }
 
-// rankDecision ranks the counters of a request, unless last is the hash of the same fills.
+// rankDecision ranks the counters of a request, unless it raises no fill and last is the hash of the same fills. A fill that rises is
+// ranked again although last has it: it may have been lower meanwhile, by a release or on another node.
 func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
-	hash := c.FillHash(v)
+	hash, raised := c.FillHash(v)
 	if hash == 0 || v.FirstTerms != nil {
 		return
 	}
-	if hash ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)); last.Swap(hash) == hash {
+	if hash ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)); last.Swap(hash) == hash && !raised {
 		return
 	}
 	if s.store.Rank(context.Background(), c.Account, c.Ranked(v), true) != nil {

@@ -170,6 +170,21 @@ func TestThresholdsFollowChanges(t *testing.T) {
 	c.want(80, "", "")
 }
 
+// A counter that falls and rises to the same share again is in the list again: a hold of the usual size is released and taken, over and over.
+func TestThresholdsAfterAReleasedHold(t *testing.T) {
+	c := newThresholds(t, memstore.New())
+	_, _, secret := c.customer("ann", c.plan(0, core.Limit{Meter: "tokens", Max: 1000, Period: core.Month}), core.KeyPatch{})
+	c.use(secret, 1, tokens(600))
+	for range 3 {
+		d, err := c.svc.Validate(t.Context(), c.id, service.Request{Secret: secret, Endpoint: "/", Method: "POST", HoldFor: time.Minute, Costs: []core.MeterCost{tokens(200)}})
+		c.ok(err)
+		c.want(80, "", "ann plan tokens/month 800/1000 0 denied")
+		_, err = c.svc.Settle(t.Context(), c.id, d.HoldID, &service.Final{Costs: []core.MeterCost{tokens(0)}})
+		c.ok(err)
+		c.want(80, "", "")
+	}
+}
+
 // A customer whose windows begin on the 15th stays in the list when the month of the calendar ends, and its key with a plan of its own, too. The
 // totals of the plan agree.
 func TestThresholdsOfAnchoredUser(t *testing.T) {
