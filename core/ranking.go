@@ -36,9 +36,8 @@ type Ranked struct {
 	CounterID // of a key: without UserID
 	Fills     []Fill
 
-	// Was makes [Store.Rank] a compare-and-swap: Fills replace the present fills only if Was equals the present fills. Without Was, Fills raise the
-	// present fills, see [RaiseFills].
-	Was []Fill
+	// Exact makes Fills replace the present fills in [Store.Rank]. Without Exact, Fills raise the present fills, see [RaiseFills].
+	Exact bool
 }
 
 // RankingQuery selects counters of a ranking.
@@ -59,6 +58,15 @@ type Ranking struct {
 
 	// WholeAt is the last time given to [Store.CompleteRanking], the zero time for none.
 	WholeAt time.Time
+}
+
+// RankedIDs returns the ids of counters.
+func RankedIDs(list []Ranked) []CounterID {
+	ids := make([]CounterID, len(list))
+	for i, c := range list {
+		ids[i] = c.CounterID
+	}
+	return ids
 }
 
 // Compare orders counters of one account: users by ID, then keys by KeyID.

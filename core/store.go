@@ -174,9 +174,8 @@ type Store interface {
 	PlanUsed(ctx context.Context, account, plan string, p Period, at time.Time) (int64, error)
 	// Rank changes the ranking of an account, which lists its counters by their fullest limits. The caller computes the fills, because a store
 	// does not know the terms. The list has at most [MaxImport] counters. Each counter changes atomically: its Fills raise the present fills as
-	// [RaiseFills] does; with Was, they replace the present fills if Was equals the present fills. A counter without fills leaves the ranking. The
-	// account exists; the store does not check that the counters exist. With soon, Rank does not wait for the network: the ranking changes
-	// within a second.
+	// [RaiseFills] does, or with Exact replace them. A counter without fills leaves the ranking. The account exists; the store does not check
+	// that the counters exist. With soon, Rank does not wait for the network: the ranking changes within a second.
 	//
 	// A ranking keeps the first [MaxRanked] counters in the order of [Ranking]. After counters were left out, the store forgets the time of
 	// CompleteRanking as soon as fewer than half of MaxRanked are left. Closing the store may drop the ranking and this time. A ranking is not a

@@ -15,7 +15,8 @@ type dueCounter struct {
 	keys bool // the counters of all keys of the user are due, too
 }
 
-// dueCounters are the due counters by account. The set of an account is nil while all its counters are due.
+// dueCounters are the due counters by account: true while a counter waits, false while it is being ranked. The set of an account is nil while all its
+// counters are due.
 type dueCounters struct {
 	mu        sync.Mutex
 	byAccount map[string]map[dueCounter]bool
@@ -73,21 +74,37 @@ func (d *dueCounters) forget(account string) {
 	delete(d.byAccount, account)
 }
 
-// take removes and returns at most so many due counters of an account. all reports that all counters of the account are due; take leaves them due.
-func (d *dueCounters) take(account string, most int) (list []dueCounter, all bool) {
+// take returns at most so many waiting counters of an account. They stay due until done. more reports that other counters are due. all reports that all
+// counters of the account are due; take leaves them due.
+func (d *dueCounters) take(account string, most int) (list []dueCounter, more, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	has, known := d.byAccount[account]
 	if known && has == nil {
-		return nil, true
+		return nil, false, true
 	}
-	for c := range has {
+	for c, waits := range has {
 		if len(list) == most {
-			return list, false
+			break
 		}
-		list = append(list, c)
-		delete(has, c)
+		if waits {
+			list, has[c] = append(list, c), false
+		}
 	}
-	delete(d.byAccount, account)
-	return list, false
+	return list, len(list) < len(has), false
+}
+
+// done removes counters that were taken and ranked, except those that have become due again.
+func (d *dueCounters) done(account string, list []dueCounter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	has := d.byAccount[account]
+	for _, c := range list {
+		if waits, due := has[c]; due && !waits {
+			delete(has, c)
+		}
+	}
+	if has != nil && len(has) == 0 {
+		delete(d.byAccount, account)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -56,11 +59,11 @@ func (s *Service) addDueAfter(account string, h *core.Hold) {
 	}
 }
 
-// KeepRankings ranks the due counters of all accounts, and removes ended windows from the rankings. Call it every few seconds. After an error, the next
-// call continues.
+// KeepRankings ranks the due counters of all accounts, and removes ended windows from the rankings. Call it every few seconds. An error of one account
+// does not keep the others waiting: the next call continues with that account.
 func (s *Service) KeepRankings(ctx context.Context) error {
 	return s.eachAccount(ctx, func(account string) error {
-		err := s.rankDue(ctx, account, maxDue)
+		_, err := s.rankDue(ctx, account, maxDue, math.MaxInt)
 		for behind := true; behind && err == nil; {
 			var r core.Ranking
 			r, err = s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: s.now()}, core.Page{Number: 1})
@@ -77,50 +80,66 @@ const MaxRankingAge = 24 * time.Hour
 // page took, so that it uses half a processor at most. A million counters take minutes. Call it every few seconds, concurrently with KeepRankings. After
 // an error, the next call repeats the account.
 func (s *Service) RankAccounts(ctx context.Context) error {
+	rest := func(took time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(took):
+		}
+	}
 	return s.eachAccount(ctx, func(account string) error {
 		now := s.now()
 		r, err := s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: now}, core.Page{Number: 1})
 		if err != nil || !r.WholeAt.IsZero() && now.Before(r.WholeAt.Add(MaxRankingAge)) && !s.due.hasAll(account) {
 			return err
 		}
-		return s.rankAccount(ctx, account, func(took time.Duration) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(took):
-			}
-		})
+		return s.rankAccount(ctx, account, rest)
 	})
 }
 
+// eachAccount calls fn for each account, also after an error. It returns all errors.
 func (s *Service) eachAccount(ctx context.Context, fn func(account string) error) error {
+	var failed error
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
-	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error { return fn(a.ID) })
+	err := core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+		if err := fn(a.ID); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("ranking of account %s: %w", a.ID, err))
+		}
+		return ctx.Err()
+	})
+	return errors.Join(err, failed)
 }
 
-// rankDue ranks at most limit due counters of an account, and the counters of the keys of due users. If all counters of the account are due, it marks
-// the ranking as incomplete for RankAccounts.
-func (s *Service) rankDue(ctx context.Context, account string, limit int) error {
-	due, all := s.due.take(account, limit)
+// rankDue ranks at most so many due counters of an account, and the counters of the keys of due users, which have at most mostKeys keys together. more
+// reports that other counters are due. If all counters of the account are due, rankDue marks the ranking as incomplete for RankAccounts.
+func (s *Service) rankDue(ctx context.Context, account string, most, mostKeys int) (more bool, err error) {
+	due, more, all := s.due.take(account, most)
 	if all {
-		return s.store.CompleteRanking(ctx, account, time.Time{})
+		return false, s.store.CompleteRanking(ctx, account, time.Time{})
 	}
-	var ids []core.CounterID
+	ids := make([]core.CounterID, len(due))
+	for i, c := range due {
+		ids[i] = c.CounterID
+	}
+	err = s.rankExactly(ctx, account, ids)
 	for _, c := range due {
-		ids = append(ids, c.CounterID)
-	}
-	counters, err := s.counterTermsOf(ctx, ids)
-	if err == nil {
-		err = s.rankCounters(ctx, account, counters)
-	}
-	for _, c := range due {
-		if err == nil && c.keys {
+		if !c.keys || err != nil {
+			continue
+		}
+		n := 0
+		if _, n, err = s.store.Keys(ctx, account, core.KeyFilter{UserID: c.UserID}, core.Page{Number: 1, Size: 1}); n > mostKeys {
+			s.due.add(account, c) // for KeepRankings
+			more = true
+			continue
+		}
+		if mostKeys -= n; err == nil {
 			err = s.rankKeysOf(ctx, account, c.UserID)
 		}
 	}
 	if err != nil {
 		s.due.add(account, due...)
 	}
-	return err
+	s.due.done(account, due)
+	return more, err
 }
 
 // rankKeysOf ranks the counters of the keys of a user.
@@ -135,10 +154,39 @@ func (s *Service) rankKeysOf(ctx context.Context, account string, user int64) er
 	return s.rankKeys(ctx, account, core.KeyFilter{UserID: user}, map[int64]*core.User{user: u}, noRest)
 }
 
-// rankCounters ranks counters by their present usage.
+// rankExactly ranks counters by their present usage, also if it has fallen, and removes the counters of deleted keys and users.
+func (s *Service) rankExactly(ctx context.Context, account string, ids []core.CounterID) error {
+	for part := range slices.Chunk(ids, core.MaxImport) {
+		counters, err := s.counterTermsOf(ctx, part)
+		if err != nil {
+			return err
+		}
+		usages, err := s.usagesOf(ctx, counters)
+		if err != nil {
+			return err
+		}
+		fills := map[core.CounterID][]core.Fill{}
+		for i, c := range counters {
+			fills[c.CounterID] = core.FillsOf(usages[i])
+		}
+		list := make([]core.Ranked, len(part))
+		for i, id := range part {
+			list[i] = core.Ranked{CounterID: id, Fills: fills[id], Exact: true}
+		}
+		err = s.store.Rank(ctx, account, list, false)
+		if err == nil {
+			err = s.rankCounters(ctx, account, counters) // a decision since the reading may have ranked a counter already
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rankCounters raises the fills of counters to their present usage.
 func (s *Service) rankCounters(ctx context.Context, account string, counters []counterTerms) error {
-	for i := 0; i < len(counters); i += core.MaxImport {
-		part := counters[i:min(i+core.MaxImport, len(counters))]
+	for part := range slices.Chunk(counters, core.MaxImport) {
 		usages, err := s.usagesOf(ctx, part)
 		if err != nil {
 			return err
@@ -159,6 +207,21 @@ func (s *Service) rankCounters(ctx context.Context, account string, counters []c
 	return nil
 }
 
+// correctRanking ranks the counters in the ranking of an account exactly, a page at a time. It begins with the last page, because counters that
+// leave move the later pages.
+func (s *Service) correctRanking(ctx context.Context, account string, rest func(time.Duration)) error {
+	q := core.RankingQuery{From: core.RankFrom, At: s.now()}
+	r, err := s.store.Ranking(ctx, account, q, core.Page{Number: 1})
+	for n := (r.Total + core.ReadSize - 1) / core.ReadSize; n > 0 && err == nil; n-- {
+		start := time.Now()
+		if r, err = s.store.Ranking(ctx, account, q, core.Page{Number: n, Size: core.ReadSize}); err == nil {
+			err = s.rankExactly(ctx, account, core.RankedIDs(r.Counters))
+		}
+		rest(time.Since(start))
+	}
+	return err
+}
+
 // rankAccount ranks all counters of an account, a page of users or keys at a time. It calls rest after each page with the time that the page took.
 func (s *Service) rankAccount(ctx context.Context, account string, rest func(time.Duration)) (err error) {
 	s.due.forget(account) // a change from now on makes its counters due again
@@ -168,6 +231,9 @@ func (s *Service) rankAccount(ctx context.Context, account string, rest func(tim
 		}
 	}()
 	began, special := s.now(), map[int64]*core.User{}
+	if err := s.correctRanking(ctx, account, rest); err != nil { // first: counters that have fallen would take the places of others
+		return err
+	}
 	users := func(p core.Page) ([]*core.User, int, error) { return s.store.Users(ctx, account, core.UserFilter{}, p) }
 	err = core.EachPage(ctx, core.ReadSize, users, func(list []*core.User) error {
 		start := time.Now()

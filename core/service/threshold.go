@@ -55,7 +55,8 @@ func (s *Service) Thresholds(ctx context.Context, account string, over int64, me
 	if err := s.CheckMeter(ctx, account, meter); err != nil {
 		return t, err
 	}
-	if err := s.rankDue(ctx, account, maxDueAtOnce); err != nil {
+	more, err := s.rankDue(ctx, account, maxDueAtOnce, core.ReadSize)
+	if err != nil {
 		return t, err
 	}
 	if err := s.rankSmall(ctx, account); err != nil {
@@ -67,17 +68,16 @@ func (s *Service) Thresholds(ctx context.Context, account string, over int64, me
 		if err != nil {
 			return t, err
 		}
-		full, corrected, err := s.fullCounters(ctx, account, &q, r.Counters)
+		full, fallen, err := s.fullCounters(ctx, &q, r.Counters)
 		if err != nil {
 			return t, err
 		}
-		t = Thresholds{full, r.Total - (len(r.Counters) - len(full)), !r.WholeAt.IsZero() && !r.Behind && len(corrected) == 0}
-		if len(corrected) > 0 {
-			if err := s.store.Rank(ctx, account, corrected, false); err != nil {
-				return t, err
-			}
-		} else if !r.Behind {
+		t = Thresholds{full, r.Total - (len(r.Counters) - len(full)), !r.WholeAt.IsZero() && !r.Behind && !more && len(fallen) == 0}
+		if len(fallen) == 0 && !r.Behind {
 			break
+		}
+		if err := s.rankExactly(ctx, account, fallen); err != nil {
+			return t, err
 		}
 	}
 	slices.SortStableFunc(t.Counters, func(a, b FullCounter) int { return cmp.Compare(b.Share(), a.Share()) })
@@ -106,14 +106,10 @@ func (s *Service) rankSmall(ctx context.Context, account string) error {
 	return s.rankAccount(ctx, account, noRest)
 }
 
-// fullCounters reads the counters of a page of a ranking. It returns the counters that reach the share of the query, and a correction for each counter
-// whose highest fill is lower than in the ranking.
-func (s *Service) fullCounters(ctx context.Context, account string, q *core.RankingQuery, page []core.Ranked) (full []FullCounter, corrected []core.Ranked, err error) {
-	ids := make([]core.CounterID, len(page))
-	was := map[core.CounterID][]core.Fill{}
-	for i, c := range page {
-		ids[i], was[c.CounterID] = c.CounterID, c.Fills
-	}
+// fullCounters reads the counters of a page of a ranking. It returns the counters that reach the share of the query, and the counters whose highest fill
+// is lower than in the ranking.
+func (s *Service) fullCounters(ctx context.Context, q *core.RankingQuery, page []core.Ranked) (full []FullCounter, fallen []core.CounterID, err error) {
+	ids := core.RankedIDs(page)
 	counters, err := s.counterTermsOf(ctx, ids)
 	if err != nil {
 		return nil, nil, err
@@ -122,26 +118,20 @@ func (s *Service) fullCounters(ctx context.Context, account string, q *core.Rank
 	if err != nil {
 		return nil, nil, err
 	}
+	highest := map[core.CounterID]int64{} // 0 for deleted keys and users
 	for i, c := range counters {
-		fills := core.FillsOf(usages[i])
-		if highest := core.HighestFill(fills, q.Meter); highest >= q.From {
+		h := core.HighestFill(core.FillsOf(usages[i]), q.Meter)
+		if highest[c.CounterID] = h; h >= q.From {
 			n := fullest(usages[i], q.Meter)
 			full = append(full, FullCounter{User: c.user, Key: c.key, Plan: c.plan, LimitUsage: usages[i][n], Limits: usages[i], Fullest: n})
-			if highest >= core.HighestFill(was[c.CounterID], q.Meter) {
-				delete(was, c.CounterID)
-			}
-		}
-		if before, wrong := was[c.CounterID]; wrong {
-			corrected = append(corrected, core.Ranked{CounterID: c.CounterID, Fills: fills, Was: before})
-			delete(was, c.CounterID)
 		}
 	}
-	for _, c := range page {
-		if before, gone := was[c.CounterID]; gone && !slices.ContainsFunc(counters, func(l counterTerms) bool { return l.CounterID == c.CounterID }) {
-			corrected = append(corrected, core.Ranked{CounterID: c.CounterID, Was: before}) // the key or user was deleted
+	for i, c := range page {
+		if highest[ids[i]] < core.HighestFill(c.Fills, q.Meter) {
+			fallen = append(fallen, ids[i])
 		}
 	}
-	return full, corrected, nil
+	return full, fallen, nil
 }
 
 // fullest returns the index of the first limit with the highest share among the limits of a meter, or of all meters for "".

@@ -227,7 +227,7 @@ func (s *forgetful) Ranking(ctx context.Context, account string, q core.RankingQ
 	s.lost = false
 	all, err := s.Store.Ranking(ctx, account, core.RankingQuery{}, core.Page{Number: 1, Size: core.MaxRanked})
 	for _, c := range all.Counters {
-		c.Was, c.Fills = c.Fills, nil
+		c.Exact, c.Fills = true, nil
 		if err == nil {
 			err = s.Store.Rank(ctx, account, []core.Ranked{c}, false)
 		}

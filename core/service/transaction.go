@@ -303,6 +303,7 @@ func (b *Transaction) putUser(before, after *core.User) error {
 	b.moreUsers[before.PlanID]--
 	b.newUsers--
 	if after == nil {
+		b.due = append(b.due, dueCounter{CounterID: core.CounterID{Account: b.account, UserID: before.ID}})
 		b.users[before.ID] = nil
 		return b.tx.DeleteUser(before.ID)
 	}
@@ -318,6 +319,7 @@ func (b *Transaction) putKey(before, after *core.Key) error {
 		b.forgetDigests = append(b.forgetDigests, before.Digests()...)
 	}
 	if after == nil {
+		b.due = append(b.due, dueCounter{CounterID: core.CounterID{Account: b.account, KeyID: before.ID}})
 		b.keys[before.ID] = nil
 		return b.tx.DeleteKey(before.ID)
 	}

@@ -64,10 +64,8 @@ func (r *ranking) rankLocked(c *core.Ranked) {
 		present = has.fills
 	}
 	fills := c.Fills
-	if c.Was == nil {
+	if !c.Exact {
 		fills = core.RaiseFills(present, c.Fills)
-	} else if !slices.Equal(present, c.Was) {
-		return
 	}
 	r.setLocked(name, present, slices.Clone(fills))
 	if r.lists[""].Len() > core.MaxRanked {

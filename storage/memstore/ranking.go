@@ -37,10 +37,8 @@ func (s *Store) Rank(_ context.Context, account string, list []core.Ranked, _ bo
 
 func (r *ranking) rank(c core.Ranked) {
 	fills := slices.Clone(c.Fills)
-	if c.Was == nil {
+	if !c.Exact {
 		fills = core.RaiseFills(r.fills[c.CounterID], c.Fills)
-	} else if !slices.Equal(r.fills[c.CounterID], c.Was) {
-		return
 	}
 	if r.fills[c.CounterID] = fills; len(fills) == 0 {
 		delete(r.fills, c.CounterID)

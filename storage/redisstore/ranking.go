@@ -72,7 +72,7 @@ func (s *Store) Rank(ctx context.Context, account string, list []core.Ranked, so
 	if len(list) == 0 {
 		return s.refusal()
 	}
-	if !soon || slices.ContainsFunc(list, func(c core.Ranked) bool { return c.Was != nil }) {
+	if !soon || slices.ContainsFunc(list, func(c core.Ranked) bool { return c.Exact }) {
 		return s.rank(ctx, s.reads, account, list)
 	}
 	if err := s.begin(); err != nil {
@@ -125,11 +125,11 @@ func (s *Store) runRank(ctx context.Context, by rueidis.Client, account string, 
 	args := []string{strconv.FormatInt(q.At.Unix(), 10), strconv.Itoa(core.MaxRanked), strconv.Itoa(core.MaxSwept),
 		q.Meter, strconv.FormatInt(q.From, 10), strconv.Itoa(min(p.Offset(), core.MaxRanked)), strconv.Itoa(p.Size)}
 	for _, c := range list {
-		was := ""
-		if c.Was != nil {
-			was = "=" + packFills(c.Was)
+		how := "raise"
+		if c.Exact {
+			how = "replace"
 		}
-		args = append(args, record.RankName(c.CounterID), packFills(c.Fills), was)
+		args = append(args, record.RankName(c.CounterID), packFills(c.Fills), how)
 	}
 	answer, err := rankScript.run(ctx, by, []string{n.key("ranking"), n.key("ranked"), n.key("ranking-ends"), n.rankingState()}, args).ToArray()
 	return answer, unavailable(err)

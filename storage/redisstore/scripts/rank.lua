@@ -7,7 +7,7 @@
 --       4 state of the ranking, a hash. KEYS[2] with ':' and a meter has the counters by their highest fill of the meter
 -- ARGV  1 the present, Unix seconds  2 maximum number of counters  3 maximum number of counters whose ended windows are removed
 --       4 meter of the page, '' for any  5 smallest fill  6 offset  7 size
---       then for each change of a counter: its name, its fills, and '' to raise the present fills, or '=' and the present fills to replace
+--       then for each change of a counter: its name, its fills, and raise or replace
 --
 -- A fill is packed as FILL: meter, period, per cent, end of the window. The fills of a counter are sorted by meter and period.
 --
@@ -97,13 +97,13 @@ for _, name in ipairs(ended) do
 end
 
 for i = 8, #ARGV, 3 do
-	local name, packed, was = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+	local name, packed, how = ARGV[i], ARGV[i + 1], ARGV[i + 2]
 	local present = redis.call('HGET', KEYS[1], name) or ''
-	if was == '' then
+	if how == 'raise' then
 		local after = unpackFills(present)
 		for _, f in ipairs(unpackFills(packed)) do raise(after, f) end
 		if packFills(after) ~= present then set(name, unpackFills(present), after) end
-	elseif was == '=' .. present and packed ~= present then
+	elseif packed ~= present then
 		set(name, unpackFills(present), unpackFills(packed))
 	end
 	if redis.call('ZCARD', KEYS[2]) > most then

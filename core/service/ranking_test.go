@@ -1,0 +1,132 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// A page after many changes says that it is not complete, and the next ones have the rest.
+func TestThresholdsAfterManyChanges(t *testing.T) {
+	c := newThresholds(t, memstore.New())
+	pl, small := c.plan(1000), c.plan(10)
+	var users []*core.User
+	for i := range 150 {
+		u, _, secret := c.customer(fmt.Sprint(i), pl, core.KeyPatch{})
+		c.use(secret, 9)
+		users = append(users, u)
+	}
+	c.want(80, "", "")
+	for _, u := range users {
+		_, err := c.svc.UpdateUser(t.Context(), c.id, u.ID, core.UserPatch{PlanID: core.Some(small.ID)})
+		c.ok(err)
+	}
+	for _, complete := range []bool{false, true} {
+		list, err := c.svc.Thresholds(t.Context(), c.id, 80, "", core.Page{Number: 1, Size: 10})
+		c.ok(err)
+		if list.Complete != complete || complete != (list.Total == len(users)) {
+			t.Errorf("got %d of %d, complete %v, want complete %v", list.Total, len(users), list.Complete, complete)
+		}
+	}
+}
+
+// Counters that fall leave the list although nobody reads their page: when users are deleted, and when the limit of a plan rises.
+func TestThresholdsOfFallenCounters(t *testing.T) {
+	c := newThresholds(t, memstore.New())
+	pl := c.plan(100)
+	var users []*core.User
+	for i := range core.ReadSize + 200 {
+		u, _, secret := c.customer(fmt.Sprint(i), pl, core.KeyPatch{})
+		c.use(secret, 90)
+		users = append(users, u)
+	}
+	_, _, secret := c.customer("bob", c.plan(100), core.KeyPatch{})
+	c.use(secret, 85)
+	c.ok(c.svc.RankAccounts(t.Context()))
+	last := func(want int) {
+		t.Helper()
+		list, err := c.svc.Thresholds(t.Context(), c.id, 80, "", core.Page{Number: want, Size: 1})
+		c.ok(err)
+		if got := describe(list.Counters); got != "bob plan requests/month 85/100 0 denied" || list.Total != want || !list.Complete {
+			t.Errorf("the last of %d: got %s of %d, complete %v", want, got, list.Total, list.Complete)
+		}
+	}
+	last(len(users) + 1)
+	for _, u := range users[:50] {
+		c.ok(c.svc.DeleteUser(t.Context(), c.id, u.ID))
+	}
+	last(len(users) - 49)
+	_, err := c.svc.UpdatePlan(t.Context(), c.id, pl.ID, core.PlanPatch{Limit: core.Some(int64(1000))})
+	c.ok(err)
+	c.ok(c.svc.RankAccounts(t.Context()))
+	last(1)
+}
+
+// busyKeys counts the keys that are read.
+type busyKeys struct {
+	core.Store
+	read int
+}
+
+func (s *busyKeys) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	list, n, err := s.Store.Keys(ctx, account, f, p)
+	s.read += len(list)
+	return list, n, err
+}
+
+// The keys of a user with many are not read while a client waits. They are in the list after KeepRankings.
+func TestThresholdsOfManyKeys(t *testing.T) {
+	store := &busyKeys{Store: memstore.New()}
+	c := newThresholds(t, store)
+	pl := c.plan(100)
+	u, _, secret := c.customer("ann", pl, core.KeyPatch{PlanID: core.Some(pl.ID)})
+	for range core.ReadSize {
+		_, _, err := c.svc.CreateKey(t.Context(), c.id, core.KeyPatch{Name: new("one of many"), UserID: &u.ID})
+		c.ok(err)
+	}
+	c.use(secret, 9)
+	c.ok(c.svc.RankAccounts(t.Context()))
+	_, err := c.svc.UpdateUser(t.Context(), c.id, u.ID, core.UserPatch{Overrides: core.Some([]core.Override{{Meter: core.MeterRequests, Period: core.Month, Max: 10}})})
+	c.ok(err)
+	store.read = 0
+	list, err := c.svc.Thresholds(t.Context(), c.id, 80, "", core.Page{Number: 1, Size: 10})
+	c.ok(err)
+	if store.read > 10 || len(list.Counters) > 0 || list.Complete {
+		t.Errorf("%d keys were read for %s, complete %v, want few, and an incomplete answer", store.read, describe(list.Counters), list.Complete)
+	}
+	c.ok(c.svc.KeepRankings(t.Context()))
+	c.want(80, "", "ann [key] user requests/month 9/10 0 denied")
+}
+
+// unreadable is a store that cannot read the ranking of an account.
+type unreadable struct {
+	core.Store
+	account string
+}
+
+func (s *unreadable) Ranking(ctx context.Context, account string, q core.RankingQuery, p core.Page) (core.Ranking, error) {
+	if account == s.account {
+		return core.Ranking{}, core.ErrUnavailable
+	}
+	return s.Store.Ranking(ctx, account, q, p)
+}
+
+// An account that cannot be read delays no other one.
+func TestRankingsAfterAnError(t *testing.T) {
+	store := &unreadable{Store: memstore.New()}
+	c := newThresholds(t, store)
+	other := newTenant(t, c.svc, "other")
+	store.account = c.id
+	for name, keep := range map[string]func(context.Context) error{"KeepRankings": c.svc.KeepRankings, "RankAccounts": c.svc.RankAccounts} {
+		if err := keep(t.Context()); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("%s: got %v, want the error of the account", name, err)
+		}
+	}
+	if r, err := store.Ranking(t.Context(), other.id, core.RankingQuery{}, core.Page{Number: 1}); err != nil || r.WholeAt.IsZero() {
+		t.Errorf("the other account is not ranked, %v", err)
+	}
+}
