@@ -27,7 +27,7 @@ func (r *rankings) of(account string) *ranking {
 	defer r.mu.Unlock()
 	of := r.byAccount[account]
 	if of == nil {
-		of = newRanking()
+		of = newRanking(core.MaxRanked)
 		if r.byAccount == nil {
 			r.byAccount = map[string]*ranking{}
 		}
@@ -39,15 +39,17 @@ func (r *rankings) of(account string) *ranking {
 // ranking is the ranking of an account. It takes about 300 bytes for each counter.
 type ranking struct {
 	mu      sync.Mutex
+	most    int                       // counters
 	byName  map[string]*rankedCounter // by record.RankName
 	lists   map[string]*ranklist.List // by meter; "" for the highest fill of any meter
 	ends    windowEnds
-	cut     bool      // counters were left out since the last CompleteRanking
+	cut     bool      // counters were left out since wholeAt was forgotten
 	wholeAt time.Time // see [core.Ranking.WholeAt]
 }
 
-func newRanking() *ranking {
-	return &ranking{byName: map[string]*rankedCounter{}, lists: map[string]*ranklist.List{"": {}}}
+// newRanking returns an empty ranking of at most most counters.
+func newRanking(most int) *ranking {
+	return &ranking{most: most, byName: map[string]*rankedCounter{}, lists: map[string]*ranklist.List{"": {}}}
 }
 
 // rankedCounter is a counter in a ranking.
@@ -68,7 +70,7 @@ func (r *ranking) rankLocked(c *core.Ranked) {
 		fills = core.RaiseFills(present, c.Fills)
 	}
 	r.setLocked(name, present, slices.Clone(fills))
-	if r.lists[""].Len() > core.MaxRanked {
+	if r.lists[""].Len() > r.most {
 		r.cut = true
 		last, _ := r.lists[""].Last()
 		r.setLocked(last.Name, r.byName[last.Name].fills, nil)
@@ -147,9 +149,12 @@ func (r *ranking) sweepLocked(at time.Time, n int) {
 	r.checkCutLocked()
 }
 
-// checkCutLocked forgets the time of CompleteRanking if counters were left out and fewer than half of MaxRanked are left.
+// completeLocked stores the time at which all counters were ranked. It does not change cut: counters may have been left out meanwhile.
+func (r *ranking) completeLocked(at time.Time) { r.wholeAt = at.Round(0).UTC() }
+
+// checkCutLocked forgets the time of CompleteRanking if counters were left out and fewer than half of most are left.
 func (r *ranking) checkCutLocked() {
-	if r.cut && r.lists[""].Len() < core.MaxRanked/2 {
+	if r.cut && r.lists[""].Len() < r.most/2 {
 		r.cut, r.wholeAt = false, time.Time{}
 	}
 }
@@ -223,5 +228,5 @@ func (s *Store) Ranking(_ context.Context, account string, q core.RankingQuery, 
 
 // CompleteRanking implements [core.Store].
 func (s *Store) CompleteRanking(_ context.Context, account string, at time.Time) error {
-	return s.withRanking(account, func(r *ranking) { r.wholeAt, r.cut = at.Round(0).UTC(), false })
+	return s.withRanking(account, func(r *ranking) { r.completeLocked(at) })
 }

@@ -13,7 +13,7 @@ import (
 // ranking is the ranking of an account.
 type ranking struct {
 	fills   map[core.CounterID][]core.Fill
-	cut     bool      // counters were left out since the last CompleteRanking
+	cut     bool      // counters were left out since wholeAt was forgotten
 	wholeAt time.Time // see [core.Ranking.WholeAt]
 }
 
@@ -94,7 +94,7 @@ func (s *Store) Ranking(_ context.Context, account string, q core.RankingQuery, 
 func (s *Store) CompleteRanking(_ context.Context, account string, at time.Time) error {
 	return s.locked(func() error {
 		r := s.ranking(account)
-		r.wholeAt, r.cut = normalTime(at), false
+		r.wholeAt = normalTime(at)
 		return nil
 	})
 }

@@ -31,27 +31,43 @@ type rankQueue struct {
 	mu      sync.Mutex
 	waiting map[core.CounterID][]core.Fill
 	dropped map[string]bool // accounts with dropped changes
+	sending bool            // sendRanks runs
 	quit    chan struct{}   // closed by Close
 }
 
-// add adds changes. first reports that the queue was empty.
-func (q *rankQueue) add(account string, list []core.Ranked) (first bool) {
+// add adds changes. send reports that the caller must run sendRanks.
+func (q *rankQueue) add(account string, list []core.Ranked) (send bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	first = len(q.waiting) == 0
-	if first {
-		q.waiting, q.dropped = map[core.CounterID][]core.Fill{}, map[string]bool{}
+	if q.waiting == nil {
+		q.waiting = map[core.CounterID][]core.Fill{}
 	}
 	for _, c := range list {
 		c.Account = account
 		has, known := q.waiting[c.CounterID]
 		if !known && len(q.waiting) >= maxWaiting {
-			q.dropped[account] = true
+			q.dropLocked(account)
 			continue
 		}
 		q.waiting[c.CounterID] = core.RaiseFills(has, c.Fills)
 	}
-	return first
+	send = !q.sending
+	q.sending = true
+	return send
+}
+
+// drop notes that changes of an account were dropped.
+func (q *rankQueue) drop(account string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dropLocked(account)
+}
+
+func (q *rankQueue) dropLocked(account string) {
+	if q.dropped == nil {
+		q.dropped = map[string]bool{}
+	}
+	q.dropped[account] = true
 }
 
 // take empties the queue. It returns the changes by account.
@@ -67,6 +83,14 @@ func (q *rankQueue) take() (changes map[string][]core.Ranked, dropped map[string
 	return changes, dropped
 }
 
+// ended reports whether nothing waits. Then the next add runs sendRanks again.
+func (q *rankQueue) ended() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sending = len(q.waiting)+len(q.dropped) > 0
+	return !q.sending
+}
+
 // Rank implements [core.Store].
 func (s *Store) Rank(ctx context.Context, account string, list []core.Ranked, soon bool) error {
 	if len(list) == 0 {
@@ -80,33 +104,57 @@ func (s *Store) Rank(ctx context.Context, account string, list []core.Ranked, so
 	}
 	defer s.end()
 	if s.rankQueue.add(account, list) {
-		s.background.Go(func() {
-			select {
-			case <-s.rankQueue.quit: // Close waits until the changes are sent
-			case <-time.After(rankEvery):
-			}
-			s.sendRanks()
-		})
+		s.background.Go(s.sendRanks)
 	}
 	return nil
 }
 
-// sendRanks sends the queued changes. After an error, the changes are lost, and the account is ranked again.
+// sendRanks sends the queued changes, until the queue is empty. Close waits for one attempt. After a loss the changes wait for [Store.Accept].
 func (s *Store) sendRanks() {
-	if s.refusal() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
-	defer cancel()
-	changes, again := s.rankQueue.take()
-	for account, list := range changes {
-		if err := s.rank(ctx, s.client, account, list); err != nil {
-			again[account] = true
+	for closing := false; !closing; {
+		select {
+		case <-s.rankQueue.quit:
+			closing = true
+		case <-time.After(rankEvery):
+		}
+		if s.refusal() == nil {
+			s.sendRanksOnce(closing)
+		}
+		if s.rankQueue.ended() {
+			return
 		}
 	}
-	for account := range again {
-		_ = unavailable(s.client.Do(ctx, s.client.B().Del().Key(s.o.account(account).rankingState()).Build()).Error())
+}
+
+// sendRanksOnce sends the changes that wait. Those of an account that cannot be reached wait again.
+func (s *Store) sendRanksOnce(closing bool) {
+	changes, dropped := s.rankQueue.take()
+	for account, list := range changes {
+		for part := range slices.Chunk(list, rankBatch) {
+			if err := s.soon(func(ctx context.Context) error { return s.rank(ctx, s.client, account, part) }); err == nil {
+				list = list[len(part):]
+				continue
+			}
+			if closing {
+				return
+			}
+			s.rankQueue.add(account, list)
+			break
+		}
 	}
+	for account := range dropped {
+		forget := s.client.B().Del().Key(s.o.account(account).rankingState()).Build()
+		if err := s.soon(func(ctx context.Context) error { return s.client.Do(ctx, forget).Error() }); err != nil {
+			s.rankQueue.drop(account)
+		}
+	}
+}
+
+// soon calls fn with the timeout of one call.
+func (s *Store) soon(fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
+	defer cancel()
+	return fn(ctx)
 }
 
 // rank changes a ranking, rankBatch counters at a time.
@@ -122,7 +170,7 @@ func (s *Store) rank(ctx context.Context, by rueidis.Client, account string, lis
 // runRank runs rank.lua, which changes the counters of a list and returns a page.
 func (s *Store) runRank(ctx context.Context, by rueidis.Client, account string, q core.RankingQuery, p core.Page, list []core.Ranked) ([]rueidis.RedisMessage, error) {
 	n := s.o.account(account)
-	args := []string{strconv.FormatInt(q.At.Unix(), 10), strconv.Itoa(core.MaxRanked), strconv.Itoa(core.MaxSwept),
+	args := []string{strconv.FormatInt(q.At.Unix(), 10), strconv.Itoa(s.maxRanked), strconv.Itoa(core.MaxSwept),
 		q.Meter, strconv.FormatInt(q.From, 10), strconv.Itoa(min(p.Offset(), core.MaxRanked)), strconv.Itoa(p.Size)}
 	for _, c := range list {
 		how := "raise"
@@ -171,9 +219,6 @@ func (s *Store) CompleteRanking(ctx context.Context, account string, at time.Tim
 	state := s.o.account(account).rankingState()
 	if at.IsZero() {
 		return unavailable(s.do(ctx, s.client.B().Del().Key(state).Build()).Error())
-	}
-	if err := unavailable(s.do(ctx, s.client.B().Hdel().Key(state).Field("cut").Build()).Error()); err != nil {
-		return err
 	}
 	return unavailable(s.do(ctx, s.client.B().Hset().Key(state).FieldValue().FieldValue("whole", strconv.FormatInt(at.UnixNano(), 10)).Build()).Error())
 }

@@ -65,6 +65,7 @@ type Store struct {
 	warnings    warningLog
 	health      healthCache
 	rankQueue   rankQueue
+	maxRanked   int // core.MaxRanked
 
 	background sync.WaitGroup // goroutines that may outlive their call; Close waits for them
 
@@ -83,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
-	s := &Store{o: o, client: client}
+	s := &Store{o: o, client: client, maxRanked: core.MaxRanked}
 	s.reads, s.writes = &calls{Client: client, s: s}, s.forLonger(0)
 	s.Resources = resource.New(database{s})
 	s.rankQueue.quit = make(chan struct{})
