@@ -132,7 +132,7 @@ func (s *Service) rankDue(ctx context.Context, account string, most, mostKeys in
 			continue
 		}
 		if mostKeys -= n; err == nil {
-			err = s.rankKeysOf(ctx, account, c.UserID)
+			err = s.rankKeys(ctx, account, core.KeyFilter{UserID: c.UserID}, noRest)
 		}
 	}
 	if err != nil {
@@ -140,18 +140,6 @@ func (s *Service) rankDue(ctx context.Context, account string, most, mostKeys in
 	}
 	s.due.done(account, due)
 	return more, err
-}
-
-// rankKeysOf ranks the counters of the keys of a user.
-func (s *Service) rankKeysOf(ctx context.Context, account string, user int64) error {
-	u, err := s.store.User(ctx, account, user)
-	if errors.Is(err, core.ErrUserNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return s.rankKeys(ctx, account, core.KeyFilter{UserID: user}, map[int64]*core.User{user: u}, noRest)
 }
 
 // rankExactly ranks counters by their present usage, also if it has fallen, and removes the counters of deleted keys and users.
@@ -207,17 +195,28 @@ func (s *Service) rankCounters(ctx context.Context, account string, counters []c
 	return nil
 }
 
-// correctRanking ranks the counters in the ranking of an account exactly, a page at a time. It begins with the last page, because counters that
-// leave move the later pages.
+// correctRanking ranks the counters in the ranking of an account exactly.
 func (s *Service) correctRanking(ctx context.Context, account string, rest func(time.Duration)) error {
 	q := core.RankingQuery{From: core.RankFrom, At: s.now()}
-	r, err := s.store.Ranking(ctx, account, q, core.Page{Number: 1})
-	for n := (r.Total + core.ReadSize - 1) / core.ReadSize; n > 0 && err == nil; n-- {
+	page := func(p core.Page) ([]core.Ranked, int, error) {
+		r, err := s.store.Ranking(ctx, account, q, p)
+		return r.Counters, r.Total, err
+	}
+	return eachPageFromLast(ctx, rest, page, func(list []core.Ranked) error { return s.rankExactly(ctx, account, core.RankedIDs(list)) })
+}
+
+// eachPageFromLast calls fn with the pages of a list, the last one first: what leaves the list meanwhile moves the others to pages that follow, so that none
+// is left out. It calls rest after each page with the duration of its work.
+func eachPageFromLast[T any](ctx context.Context, rest func(time.Duration), list func(core.Page) ([]T, int, error), fn func([]T) error) error {
+	_, total, err := list(core.Page{Number: 1, Size: 1})
+	for n := (total + core.ReadSize - 1) / core.ReadSize; n > 0 && err == nil; n-- {
 		start := time.Now()
-		if r, err = s.store.Ranking(ctx, account, q, core.Page{Number: n, Size: core.ReadSize}); err == nil {
-			err = s.rankExactly(ctx, account, core.RankedIDs(r.Counters))
+		var items []T
+		if items, _, err = list(core.Page{Number: n, Size: core.ReadSize}); err == nil {
+			err = fn(items)
 		}
 		rest(time.Since(start))
+		err = cmp.Or(err, ctx.Err())
 	}
 	return err
 }
@@ -230,19 +229,14 @@ func (s *Service) rankAccount(ctx context.Context, account string, rest func(tim
 			s.due.addAll(account)
 		}
 	}()
-	began, special := s.now(), map[int64]*core.User{}
+	began := s.now()
 	if err := s.correctRanking(ctx, account, rest); err != nil { // first: counters that have fallen would take the places of others
 		return err
 	}
 	users := func(p core.Page) ([]*core.User, int, error) { return s.store.Users(ctx, account, core.UserFilter{}, p) }
-	err = core.EachPage(ctx, core.ReadSize, users, func(list []*core.User) error {
-		start := time.Now()
-		defer func() { rest(time.Since(start)) }()
+	err = eachPageFromLast(ctx, rest, users, func(list []*core.User) error {
 		var counters []counterTerms
 		for _, u := range list {
-			if len(u.Anchors) > 0 || u.Overrides != nil {
-				special[u.ID] = &core.User{ID: u.ID, Anchors: u.Anchors, Overrides: u.Overrides}
-			}
 			if u.PlanID == "" {
 				continue
 			}
@@ -254,10 +248,10 @@ func (s *Service) rankAccount(ctx context.Context, account string, rest func(tim
 		}
 		return s.rankCounters(ctx, account, counters)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.rankKeys(ctx, account, core.KeyFilter{}, rest)
 	}
-	if err := s.rankKeys(ctx, account, core.KeyFilter{}, special, rest); err != nil {
+	if err != nil {
 		return err
 	}
 	return s.store.CompleteRanking(ctx, account, began)
@@ -266,23 +260,25 @@ func (s *Service) rankAccount(ctx context.Context, account string, rest func(tim
 // noRest is a rest without a pause, for calls that a client waits for.
 func noRest(time.Duration) {}
 
-// rankKeys ranks the counters of the keys that match a filter, a page at a time. special are the users with anchors or overrides.
-func (s *Service) rankKeys(ctx context.Context, account string, f core.KeyFilter, special map[int64]*core.User, rest func(time.Duration)) error {
+// rankKeys ranks the counters of the keys that match a filter, a page at a time.
+func (s *Service) rankKeys(ctx context.Context, account string, f core.KeyFilter, rest func(time.Duration)) error {
 	keys := func(p core.Page) ([]*core.Key, int, error) { return s.store.Keys(ctx, account, f, p) }
-	return core.EachPage(ctx, core.ReadSize, keys, func(list []*core.Key) error {
-		start := time.Now()
-		defer func() { rest(time.Since(start)) }()
-		var counters []counterTerms
-		for _, k := range list {
-			if k.PlanID == "" && len(k.Own().Limits) == 0 {
-				continue
+	return eachPageFromLast(ctx, rest, keys, func(list []*core.Key) error {
+		list = slices.DeleteFunc(list, func(k *core.Key) bool { return k.PlanID == "" && len(k.Own().Limits) == 0 })
+		all := make([]counterTerms, len(list))
+		err := s.eachAtOnce(ctx, len(list), func(ctx context.Context, i int) error {
+			u, err := s.store.User(ctx, account, list[i].UserID)
+			if errors.Is(err, core.ErrUserNotFound) { // deleted just now
+				return nil
 			}
-			c, err := s.newCounterTerms(ctx, account, cmp.Or(special[k.UserID], &core.User{ID: k.UserID}), k)
-			if err != nil {
-				return err
+			if err == nil {
+				all[i], err = s.newCounterTerms(ctx, account, u, list[i])
 			}
-			counters = append(counters, c)
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		return s.rankCounters(ctx, account, counters)
+		return s.rankCounters(ctx, account, slices.DeleteFunc(all, func(c counterTerms) bool { return c.user == nil }))
 	})
 }

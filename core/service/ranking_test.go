@@ -130,3 +130,37 @@ func TestRankingsAfterAnError(t *testing.T) {
 		t.Errorf("the other account is not ranked, %v", err)
 	}
 }
+
+// deleting is a store in which a user leaves when users are read, see TestThresholdsWhileUsersLeave.
+type deleting struct {
+	core.Store
+	leave func()
+}
+
+func (s *deleting) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	list, n, err := s.Store.Users(ctx, account, f, p)
+	if p.Size == core.ReadSize && s.leave != nil {
+		s.leave()
+		s.leave = nil
+	}
+	return list, n, err
+}
+
+// A user that is deleted while all counters are ranked moves the users behind it to other pages. None of them is left out.
+func TestThresholdsWhileUsersLeave(t *testing.T) {
+	store := &deleting{Store: memstore.New()}
+	c := newThresholds(t, store)
+	pl := c.plan(1000)
+	first, _, _ := c.customer("first", pl, core.KeyPatch{})
+	for range core.ReadSize - 1 {
+		_, err := c.svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("one of many")})
+		c.ok(err)
+	}
+	_, _, secret := c.customer("ann", pl, core.KeyPatch{})
+	c.use(secret, 90)
+	_, err := c.svc.UpdatePlan(t.Context(), c.id, pl.ID, core.PlanPatch{Limit: core.Some(int64(100))})
+	c.ok(err)
+	store.leave = func() { c.ok(c.svc.DeleteUser(t.Context(), c.id, first.ID)) }
+	c.ok(c.svc.RankAccounts(t.Context()))
+	c.want(80, "", "ann plan requests/month 90/100 0 denied")
+}
