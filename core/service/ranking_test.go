@@ -152,8 +152,10 @@ func TestThresholdsWhileUsersLeave(t *testing.T) {
 	c := newThresholds(t, store)
 	pl := c.plan(1000)
 	first, _, _ := c.customer("first", pl, core.KeyPatch{})
-	for range core.ReadSize - 1 {
+	for n := 0; n < core.ReadSize; {
 		_, err := c.svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("one of many")})
+		c.ok(err)
+		_, n, err = store.Users(t.Context(), c.id, core.UserFilter{}, core.Page{Number: 1})
 		c.ok(err)
 	}
 	_, _, secret := c.customer("ann", pl, core.KeyPatch{})
