@@ -2,6 +2,7 @@ package service
 
 import (
 	"hash/maphash"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -15,16 +16,18 @@ import (
 
 // The bounds of the addresses that a [Service] remembers.
 const (
-	maxAddresses       = 20_000           // of all accounts; the least recently used address is evicted. They take about 8 MB
+	maxAddresses       = 20_000           // of all accounts. They take about 8 MB
 	callersOfAddress   = 4                // the latest callers of an address
 	recordAddressAgain = 10 * time.Minute // a caller that keeps its address is recorded again after this time, so that the address is not evicted
 )
 
-// recentAddresses has the latest callers of each recent address: keys, and users without a key. It is in memory only.
+// recentAddresses has the latest callers of each recent address: keys, and users without a key. It is in memory only. Beyond maxAddresses, an account with
+// more than its share loses its least recently used address.
 type recentAddresses struct {
-	mu        sync.Mutex
-	seed      maphash.Seed
-	byAddress *simplelru.LRU[addressRef, *callers]
+	mu   sync.Mutex
+	seed maphash.Seed
+	of   map[string]*simplelru.LRU[string, *callers] // by account
+	n    int                                         // addresses of all accounts
 }
 
 // callers are the latest keys and users with one address, newest first. Unused places are zero.
@@ -40,15 +43,22 @@ func (c *callers) add(id core.CounterID) {
 	c[0] = id
 }
 
-// addressRef is the address of requests to an account.
-type addressRef struct{ account, ip string }
-
 func newRecentAddresses() recentAddresses {
-	byAddress, err := simplelru.NewLRU[addressRef, *callers](maxAddresses, nil)
+	return recentAddresses{seed: maphash.MakeSeed(), of: map[string]*simplelru.LRU[string, *callers]{}}
+}
+
+// parseAddress returns an IP address in the form in which addresses are compared, and reports whether the text is an address: IPv6 in any spelling, an
+// IPv4 address in IPv6, in brackets or with a port.
+func parseAddress(text string) (string, bool) {
+	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
 	if err != nil {
-		panic(err) // the size is positive
+		var p netip.AddrPort
+		if p, err = netip.ParseAddrPort(text); err != nil {
+			return text, false
+		}
+		a = p.Addr()
 	}
-	return recentAddresses{seed: maphash.MakeSeed(), byAddress: byAddress}
+	return a.Unmap().String(), true
 }
 
 // record records the address of a request. last is the hash of the previous address of the caller: while a caller keeps its address, its requests
@@ -65,23 +75,52 @@ func (a *recentAddresses) record(c *core.Consumption, last *atomic.Uint64) {
 	if c.KeyID == "" {
 		caller.UserID = c.UserID
 	}
-	ref := addressRef{c.Account, c.Entry.IP}
+	ip, _ := parseAddress(c.Entry.IP)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	list, known := a.byAddress.Get(ref)
+	of := a.of[c.Account]
+	if of == nil {
+		var err error
+		if of, err = simplelru.NewLRU[string, *callers](maxAddresses+1, nil); err != nil {
+			panic(err) // the size is positive
+		}
+		a.of[c.Account] = of
+	}
+	list, known := of.Get(ip)
 	if !known {
-		list, ref.ip = new(callers), strings.Clone(ref.ip) // without Clone, the address may keep a long body in memory
-		a.byAddress.Add(ref, list)
+		list = new(callers)
+		of.Add(strings.Clone(ip), list) // without Clone, the address may keep a long body in memory
+		a.n++
+		a.shrink(of)
 	}
 	list.add(caller)
+}
+
+// shrink removes an address if there are too many: of the account of the new address if it has more than its share, otherwise of the account that has
+// most.
+func (a *recentAddresses) shrink(of *simplelru.LRU[string, *callers]) {
+	if a.n <= maxAddresses {
+		return
+	}
+	if of.Len() <= maxAddresses/len(a.of) {
+		for _, other := range a.of {
+			if other.Len() > of.Len() {
+				of = other
+			}
+		}
+	}
+	of.RemoveOldest()
+	a.n--
 }
 
 // callers returns the latest keys and users whose requests came from an address, newest first.
 func (a *recentAddresses) callers(account, ip string) (ids []core.CounterID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if list, known := a.byAddress.Get(addressRef{account, ip}); known {
-		ids = slices.DeleteFunc(slices.Clone(list[:]), func(id core.CounterID) bool { return id == core.CounterID{} })
+	if of := a.of[account]; of != nil {
+		if list, known := of.Peek(ip); known {
+			ids = slices.DeleteFunc(slices.Clone(list[:]), func(id core.CounterID) bool { return id == core.CounterID{} })
+		}
 	}
 	return ids
 }

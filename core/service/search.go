@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
@@ -37,7 +38,8 @@ const (
 type SearchResult struct {
 	Matches []Match
 
-	// Complete is false when there may be more matches: of names that were not read, or beyond the limit.
+	// Complete is false when there may be more matches: names that were not read, matches beyond the limit, or callers of an address that were
+	// forgotten or that another node has seen.
 	Complete  bool
 	NamesRead int // number of users, keys and plans whose names were compared; 0 if another member matched
 }
@@ -48,10 +50,11 @@ const (
 	namesPerKind  = 500  // users, keys and plans whose names are compared, oldest first
 )
 
-// Search finds the users, keys and plans that a text identifies in an account. The text is one of: the value of a key, with or without "Bearer" before
-// it, the hint of a key or its last four characters, the email or external id of a user, the id of a user, key, plan or hold, or an IP address of
-// requests. Search looks these up in indexes. The index of addresses has the 20,000 latest addresses that this node has seen since its start. Without such a
-// match, Search looks for the text in the names of the first 500 users, keys and plans, case-insensitively. It returns at most limit matches.
+// Search finds the users, keys and plans that a text identifies in an account. The text is one of: the value of a key, alone or in a longer text such as
+// a header field, the hint of a key or its last four characters, the email or external id of a user, the id of a user, key, plan or hold, or an IP
+// address of requests. Search looks these up in indexes. The index of addresses has the 20,000 latest addresses that this node has seen since its start.
+// Without such a match, Search looks for the text in the names of the first 500 users, keys and plans, case-insensitively. It returns at most limit
+// matches.
 func (s *Service) Search(ctx context.Context, account, text string, limit int) (r SearchResult, err error) {
 	l := lookUp{s: s, ctx: ctx, account: account, text: CleanSearch(text)}
 	if l.text == "" || len(l.text) > MaxSearchText {
@@ -62,6 +65,9 @@ func (s *Service) Search(ctx context.Context, account, text string, limit int) (
 		r.Complete, err = l.names(limit, &r.NamesRead)
 	}
 	r.Matches = l.matches
+	if l.address {
+		r.Complete = false
+	}
 	if len(r.Matches) > limit {
 		r.Matches, r.Complete = r.Matches[:limit], false
 	}
@@ -82,19 +88,40 @@ func CleanSearch(text string) string {
 // SearchHoldsSecret reports whether a text to search for is, or may be, the value of a key. Such a text does not belong in a URL, because servers
 // log URLs.
 func (s *Service) SearchHoldsSecret(ctx context.Context, account, text string) (bool, error) {
-	clean := CleanSearch(text)
-	if secrets.HoldsSecret(text) || secrets.HasForm(clean, secrets.DefaultKeyPrefix) {
+	values := valuesIn(CleanSearch(text))
+	mayBe := func(prefix string) bool {
+		return slices.ContainsFunc(values, func(v string) bool { return secrets.HasForm(v, prefix) })
+	}
+	if secrets.HoldsSecret(text) || mayBe(secrets.DefaultKeyPrefix) {
 		return true, nil
 	}
 	a, err := s.cachedAccount(ctx, account)
 	if err != nil {
 		return false, err
 	}
-	if slices.ContainsFunc(a.KeyPrefixes, func(p string) bool { return secrets.HasForm(clean, p) }) {
+	if slices.ContainsFunc(a.KeyPrefixes, mayBe) {
 		return true, nil
 	}
-	are, err := s.AreKeys(ctx, account, []string{clean}, nil)
-	return err == nil && are[0], err
+	are, err := s.AreKeys(ctx, account, values, nil)
+	return slices.Contains(are, true), err
+}
+
+// valuesIn returns the parts of a text that may be the value of a key: the whole text, and each run of the characters of values, with and without what
+// is before a =, as in key=value. A run has at least 8 bytes, so that there are not many.
+func valuesIn(text string) (list []string) {
+	add := func(s string) {
+		if secrets.HasKeyCharacters(s) && !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	add(text)
+	for run := range strings.FieldsFuncSeq(text, func(r rune) bool { return r >= utf8.RuneSelf || !secrets.HasKeyCharacters(string(r)) }) {
+		const least = 8
+		for ; len(run) >= least; _, run, _ = strings.Cut(run, "=") {
+			add(run)
+		}
+	}
+	return list
 }
 
 // lookUp is a search for one text.
@@ -104,6 +131,7 @@ type lookUp struct {
 	account string
 	text    string
 	matches []Match
+	address bool // the text is an address
 }
 
 // add adds a match, unless the user, key or plan is missing or a match already. The user of a key need not be given.
@@ -145,19 +173,22 @@ func (l *lookUp) exact() (complete bool, err error) {
 }
 
 func (l *lookUp) byValue() error {
-	if !secrets.HasKeyCharacters(l.text) {
-		return nil
+	var digests []secrets.Digest
+	for _, v := range valuesIn(l.text) {
+		digests = append(digests, secrets.DigestOf(v))
 	}
-	k, err := l.s.store.KeyByDigest(l.ctx, secrets.DigestOf(l.text))
-	if err == nil && k.AccountID != l.account {
-		return nil
+	keys, err := l.s.KeysByDigest(l.ctx, digests)
+	for _, k := range keys {
+		if err == nil && k != nil && k.AccountID == l.account {
+			err = l.add(ByValue, nil, k, nil, nil)
+		}
 	}
-	return l.add(ByValue, nil, k, nil, err)
+	return err
 }
 
 func (l *lookUp) byUserID() error {
 	n, err := strconv.ParseInt(l.text, 10, 64)
-	if err != nil || n < 1 {
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != l.text {
 		return nil
 	}
 	u, err := l.s.store.User(l.ctx, l.account, n)
@@ -217,7 +248,9 @@ func (l *lookUp) byMembersOfUser() error {
 }
 
 func (l *lookUp) byAddress() error {
-	for _, id := range l.s.addresses.callers(l.account, l.text) {
+	ip, is := parseAddress(l.text)
+	l.address = is
+	for _, id := range l.s.addresses.callers(l.account, ip) {
 		if err := l.addCaller(ByIPAddress, id); err != nil {
 			return err
 		}
