@@ -230,6 +230,18 @@ func (a Anchors) since(p Period, at int64) (start, end int64) {
 	return start, end
 }
 
+// resets returns when the usage in a window of a period no longer counts: at its end, unless a window that was open when an anchor came into force also counts in the
+// next one.
+func (a Anchors) resets(p Period, w Window) time.Time {
+	for len(a) > 0 && p.anchored() {
+		if since, _ := a.since(p, w.End.Unix()); since >= w.End.Unix() {
+			break
+		}
+		w = a.Window(p, w.End)
+	}
+	return w.End
+}
+
 // window returns the window of a day, week, month or year that contains a time in Unix seconds.
 func (a Anchors) window(p Period, at int64) Window {
 	t := time.Unix(at, 0)

@@ -22,7 +22,7 @@ type Fill struct {
 	Meter   string
 	Period  Period
 	Percent int64 // used, in per cent of the limit, rounded down, at most MaxPercent
-	End     int64 // of the window, in Unix seconds; NoEnd for a window without an end
+	End     int64 // when the usage no longer counts, in Unix seconds: the end of the window, or of a later one, see [Anchors.Since]. NoEnd for never
 }
 
 // The bounds of a [Fill].
@@ -75,13 +75,13 @@ func (id CounterID) Compare(other CounterID) int {
 }
 
 // fill returns the fill of a limit, and false for less than RankFrom.
-func (l Limit) fill(u Usage) (f Fill, ok bool) {
+func (l Limit) fill(u Usage, a Anchors) (f Fill, ok bool) {
 	if u.Used < l.Max/2 || l.Unlimited() || u.Used <= 0 {
 		return f, false
 	}
 	f = Fill{l.Meter, l.Period, percent(u.Used, l.Max), NoEnd}
 	if u.Window.Ends() {
-		f.End = min(u.Window.End.Unix(), NoEnd)
+		f.End = min(a.resets(l.Period, u.Window).Unix(), NoEnd)
 	}
 	return f, f.Percent >= RankFrom
 }
@@ -95,10 +95,10 @@ func percent(used, limit int64) int64 {
 	return min(used*100/limit, MaxPercent)
 }
 
-// FillsOf returns the fills of the limits of one counter.
-func FillsOf(limits []LimitUsage) (fills []Fill) {
+// FillsOf returns the fills of the limits of one counter. The anchors are those of its user.
+func FillsOf(limits []LimitUsage, a Anchors) (fills []Fill) {
 	for i := range limits {
-		if f, ok := limits[i].fill(limits[i].Usage); ok {
+		if f, ok := limits[i].fill(limits[i].Usage, a); ok {
 			fills = addFill(fills, f)
 		}
 	}
@@ -162,14 +162,14 @@ func HighestFill(fills []Fill, meter string) (highest int64) {
 func (c *Consumption) FillHash(v *ConsumeResult) (hash uint64, raised bool) {
 	if v.Limits == nil { // the usual request, without copies
 		l := c.LimitAt(0)
-		if f, ok := l.fill(v.Usage); ok {
+		if f, ok := l.fill(v.Usage, c.Anchors); ok {
 			return f.hash(0), v.Allowed && c.raises(l, v.Usage.Used)
 		}
 		return 0, false
 	}
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		if f, ok := l.fill(l.Usage); ok {
+		if f, ok := l.fill(l.Usage, c.Anchors); ok {
 			hash = f.hash(hash + uint64(i))
 			raised = raised || v.Allowed && c.raises(l.Limit, l.Used)
 		}
@@ -201,7 +201,7 @@ func (c *Consumption) Ranked(v *ConsumeResult) (list []Ranked) {
 	if c.Shared {
 		shared = min(shared, 1+len(c.Further))
 	}
-	for _, r := range []Ranked{{CounterID: c.DecidingCounter(), Fills: FillsOf(limits[:shared])}, {CounterID: key, Fills: FillsOf(limits[shared:])}} {
+	for _, r := range []Ranked{{CounterID: c.DecidingCounter(), Fills: FillsOf(limits[:shared], c.Anchors)}, {CounterID: key, Fills: FillsOf(limits[shared:], c.Anchors)}} {
 		if len(r.Fills) > 0 {
 			list = append(list, r)
 		}

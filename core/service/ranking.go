@@ -155,7 +155,7 @@ func (s *Service) rankExactly(ctx context.Context, account string, ids []core.Co
 		}
 		fills := map[core.CounterID][]core.Fill{}
 		for i, c := range counters {
-			fills[c.CounterID] = core.FillsOf(usages[i])
+			fills[c.CounterID] = core.FillsOf(usages[i], c.user.Anchors)
 		}
 		list := make([]core.Ranked, len(part))
 		for i, id := range part {
@@ -181,7 +181,7 @@ func (s *Service) rankCounters(ctx context.Context, account string, counters []c
 		}
 		var list []core.Ranked
 		for i, limits := range usages {
-			if fills := core.FillsOf(limits); len(fills) > 0 {
+			if fills := core.FillsOf(limits, part[i].user.Anchors); len(fills) > 0 {
 				list = append(list, core.Ranked{CounterID: part[i].CounterID, Fills: fills})
 			}
 		}

@@ -166,3 +166,19 @@ func TestThresholdsWhileUsersLeave(t *testing.T) {
 	c.ok(c.svc.RankAccounts(t.Context()))
 	c.want(80, "", "ann plan requests/month 90/100 0 denied")
 }
+
+// A customer whose windows begin on the 25th from now on stays in the list on the 25th: the usage of the month that was open still counts.
+func TestThresholdsAfterANewAnchor(t *testing.T) {
+	c := newThresholds(t, memstore.New())
+	*c.now = at("2026-03-10T00:00:00Z")
+	u, _, secret := c.customer("ann", c.plan(100), core.KeyPatch{})
+	c.use(secret, 95)
+	*c.now = at("2026-03-20T00:00:00Z")
+	_, err := c.svc.UpdateUser(t.Context(), c.id, u.ID, core.UserPatch{CustomStart: core.Some(at("2026-01-25T00:00:00Z"))})
+	c.ok(err)
+	const full = "ann plan requests/month 95/100 0 denied"
+	for _, x := range [][2]string{{"2026-03-24T23:00:00Z", full}, {"2026-03-26T00:00:00Z", full}, {"2026-04-24T23:00:00Z", full}, {"2026-04-25T00:00:00Z", ""}} {
+		*c.now = at(x[0])
+		c.want(80, "", x[1])
+	}
+}

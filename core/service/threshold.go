@@ -120,7 +120,7 @@ func (s *Service) fullCounters(ctx context.Context, q *core.RankingQuery, page [
 	}
 	highest := map[core.CounterID]int64{} // 0 for deleted keys and users
 	for i, c := range counters {
-		h := core.HighestFill(core.FillsOf(usages[i]), q.Meter)
+		h := core.HighestFill(core.FillsOf(usages[i], c.user.Anchors), q.Meter)
 		if highest[c.CounterID] = h; h >= q.From {
 			n := fullest(usages[i], q.Meter)
 			full = append(full, FullCounter{User: c.user, Key: c.key, Plan: c.plan, LimitUsage: usages[i][n], Limits: usages[i], Fullest: n})

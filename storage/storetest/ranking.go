@@ -31,7 +31,7 @@ func rankingRandom(e *env) {
 		for range random.IntN(4) {
 			l := core.LimitUsage{Limit: core.Limit{Meter: meters[random.IntN(3)], Period: core.Periods()[random.IntN(7)], Max: 100}}
 			l.Usage = core.Usage{Window: l.Period.Window(now), Used: core.RankFrom + random.Int64N(60)}
-			list = core.RaiseFills(list, core.FillsOf([]core.LimitUsage{l}))
+			list = core.RaiseFills(list, core.FillsOf([]core.LimitUsage{l}, nil))
 		}
 		return list
 	}
