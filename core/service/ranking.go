@@ -96,11 +96,15 @@ func (s *Service) RankAccounts(ctx context.Context) error {
 	})
 }
 
-// eachAccount calls fn for each account, also after an error. It returns all errors.
+// eachAccount calls fn for each account, also after an error. It returns all errors. It leaves out an account whose import goes on: its ranking would be
+// whole before its counters are there.
 func (s *Service) eachAccount(ctx context.Context, fn func(account string) error) error {
 	var failed error
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
 	err := core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+		if a.Incomplete() {
+			return nil
+		}
 		if err := fn(a.ID); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("ranking of account %s: %w", a.ID, err))
 		}

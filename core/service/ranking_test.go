@@ -182,3 +182,22 @@ func TestThresholdsAfterANewAnchor(t *testing.T) {
 		c.want(80, "", x[1])
 	}
 }
+
+// An account is ranked when its import is complete: earlier, its counters are not there.
+func TestRankingsDuringAnImport(t *testing.T) {
+	store := memstore.New()
+	c := newThresholds(t, store)
+	for _, complete := range []bool{false, true} {
+		_, err := store.UpdateAccount(t.Context(), c.id, func(a *core.Account) error {
+			a.Import = &core.AccountImport{Complete: complete}
+			return nil
+		})
+		c.ok(err)
+		c.ok(c.svc.RankAccounts(t.Context()))
+		r, err := store.Ranking(t.Context(), c.id, core.RankingQuery{}, core.Page{Number: 1})
+		c.ok(err)
+		if r.WholeAt.IsZero() == complete {
+			t.Errorf("complete %v: the ranking is whole at %v", complete, r.WholeAt)
+		}
+	}
+}
