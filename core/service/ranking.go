@@ -59,6 +59,14 @@ func (s *Service) addDueAfter(account string, h *core.Hold) {
 	}
 }
 
+// makeDue makes the counters due that a transaction has changed. After another limit of a plan, the ranking is incomplete on all nodes at once.
+func (s *Service) makeDue(ctx context.Context, account string, b *Transaction) {
+	if s.due.add(account, b.due...); b.dueAll {
+		s.due.addAll(account)
+		_ = s.store.CompleteRanking(context.WithoutCancel(ctx), account, time.Time{}) // rankDue tries it again
+	}
+}
+
 // KeepRankings ranks the due counters of all accounts, and removes ended windows from the rankings. Call it every few seconds. An error of one account
 // does not keep the others waiting: the next call continues with that account.
 func (s *Service) KeepRankings(ctx context.Context) error {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -200,4 +202,36 @@ func TestRankingsDuringAnImport(t *testing.T) {
 			t.Errorf("complete %v: the ranking is whole at %v", complete, r.WholeAt)
 		}
 	}
+}
+
+// lateErrors is a store whose transactions are stored, and answered with an error.
+type lateErrors struct{ core.Store }
+
+func (s lateErrors) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	if err := s.Store.Update(ctx, account, fn); err != nil {
+		return err
+	}
+	return core.Unavailable(errors.New("no answer"))
+}
+
+// A change that may have been stored is in the list, and another limit of a plan is known to all nodes at once.
+func TestThresholdsAfterAnUnknownChange(t *testing.T) {
+	store := memstore.New()
+	c := newThresholds(t, store)
+	pl := c.plan(100)
+	u, _, secret := c.customer("ann", pl, core.KeyPatch{})
+	c.use(secret, 45)
+	c.want(80, "", "")
+	late := service.New(lateErrors{store}, service.Config{Clock: func() time.Time { return *c.now }})
+	if _, err := late.UpdatePlan(t.Context(), c.id, pl.ID, core.PlanPatch{Limit: core.Some(int64(50))}); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	c.svc.ForgetAll()
+	c.want(80, "", "ann plan requests/month 45/50 0 denied")
+	if _, err := late.UpdateUser(t.Context(), c.id, u.ID, core.UserPatch{PlanID: core.Some(c.plan(48).ID)}); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	c.svc.ForgetAll()
+	c.ok(late.KeepRankings(t.Context()))
+	c.want(93, "", "ann plan requests/month 45/48 0 denied")
 }

@@ -130,9 +130,9 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 			for _, d := range last.disabled {
 				s.onDisabled(d)
 			}
-			if s.due.add(account, last.due...); last.dueAll {
-				s.due.addAll(account)
-			}
+		}
+		if err == nil || errors.Is(err, core.ErrUnavailable) { // also then
+			s.makeDue(ctx, account, runs[len(runs)-1])
 		}
 		if !errors.Is(err, errNewMeters) {
 			return err
