@@ -198,7 +198,8 @@ func (s *Store) settle(ctx context.Context, c *core.Consumption, h *core.Hold, f
 		n, field := s.o.usage(c.Account, c.UserID), s.locationOf(c).field
 		e := c.Entry
 		e.Settlement = c.Settlement
-		answer, err := settleScript.run(ctx, s.writes, []string{n.counters(), n.history(userField), n.history(field), n.hold(randomPart(h.ID))},
+		keys := append([]string{n.counters(), n.history(userField), n.history(field), n.hold(randomPart(h.ID))}, n.dayKeys(field)...)
+		answer, err := settleScript.run(ctx, s.writes, keys,
 			[]string{s.packSettlement(c, flags), field, string(encodeEntry(nil, markSettlement, &e, c.Retention)), encodeHold(after),
 				holdLife(c.Entry.At, c.Entry.At), randomPart(h.ID)}).AsIntSlice()
 		if err != nil {

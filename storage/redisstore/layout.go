@@ -101,6 +101,16 @@ func (n keySlot) requestIDs(field string) string        { return string(n) + "i:
 func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
 func (n keySlot) tombstone(field string) string         { return string(n) + "x:" + field }
 
+// dayKeys returns the keys with the days of a user, and of one of its keys unless field is userField. A script that changes several of them gets all of them as KEYS,
+// although it builds their names itself: otherwise Redis stops the script in the middle while the slot moves to another master.
+func (n keySlot) dayKeys(field string) []string {
+	keys := []string{n.pastDays(userField), n.meterDays(userField)}
+	if field != userField {
+		keys = append(keys, n.pastDays(field), n.meterDays(field))
+	}
+	return keys
+}
+
 // dataKeys returns the keys of a user or API key besides the hash of counters.
 func (n keySlot) dataKeys(field string) []string {
 	if field == userField {

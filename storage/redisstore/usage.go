@@ -171,6 +171,9 @@ func (s *Store) consume(ctx context.Context, c *core.Consumption, flags byte, at
 	if c.Hold != nil {
 		keys, args = append(keys, n.hold(randomPart(c.Hold.ID))), append(args, encodeHold(c.OpenHold()), holdLife(c.Entry.At, c.Hold.ExpiresAt))
 	}
+	if script == consumeMoreScript {
+		keys = append(keys, n.dayKeys(field)...)
+	}
 	answer, err := script.run(ctx, s.writes, keys, args).AsBytes()
 	return answer, unavailable(err)
 }

@@ -5,6 +5,7 @@
 --
 -- KEYS  1 hash of counters  2 history of the user  3 history of the key, or again of the user
 --       4 the hold: its status, 0 while it is open; Unix milliseconds of its end; what only the programs read
+--       5… past days and days of meters of the user and the key, by the names that the script builds
 -- ARGV  1 the settlement, packed  2 Seq of the key, or u for a hold without a key
 --       3 the entry for the histories  4 the hold afterwards  5 its lifetime in milliseconds  6 random part of its id
 --
