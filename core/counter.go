@@ -234,13 +234,11 @@ func (c *Counter) Add(ch *Charge) {
 // open opens the windows that contain the time of a charge, if it is later than At: the usage of windows that have ended
 // since At becomes 0.
 func (c *Counter) open(ch *Charge) {
-	at, since := ch.At.Unix(), ch.Since
+	at := ch.At.Unix()
 	if at <= c.At {
 		return
 	}
-	if since == nil {
-		since = new(Anchors(nil).Since(ch.At))
-	}
+	since := ch.since()
 	for p, start := range since {
 		if c.At < start {
 			c.Requests[p] = 0

@@ -125,11 +125,11 @@ type MeterTraffic struct {
 }
 
 // Used returns the usage: the allowed cost plus the adjustments.
-func (t MeterTraffic) Used() int64 { return t.Allowed + t.Adjusted }
+func (t MeterTraffic) Used() int64 { return AddSigned(t.Allowed, t.Adjusted) }
 
-// Plus returns the sum.
+// Plus returns the sum. Each number is from -MaxLimit to MaxLimit.
 func (t MeterTraffic) Plus(u MeterTraffic) MeterTraffic {
-	return MeterTraffic{AddSaturating(t.Allowed, u.Allowed), AddSaturating(t.Denied, u.Denied), AddSaturating(t.Adjusted, u.Adjusted)}
+	return MeterTraffic{AddSigned(t.Allowed, u.Allowed), AddSigned(t.Denied, u.Denied), AddSigned(t.Adjusted, u.Adjusted)}
 }
 
 // MeterTotals is the traffic of a meter with a name.
@@ -157,7 +157,7 @@ func (d *DayTotals) Of(meter string) MeterTraffic {
 // Requests returns the numbers of allowed and denied requests. A released hold does not count.
 func (d *DayTotals) Requests() Traffic {
 	cost, excess := d.Of(MeterRequests), d.stored(MeterCount)
-	return Traffic{cost.Allowed - excess.Allowed, cost.Denied - excess.Denied}
+	return Traffic{AddSigned(cost.Allowed, -excess.Allowed), AddSigned(cost.Denied, -excess.Denied)}
 }
 
 // stored returns the traffic of a meter in Meters.

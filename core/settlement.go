@@ -13,42 +13,54 @@ type Settlement struct {
 }
 
 // Settle replaces the held costs of a settlement by the costs of a charge. It changes the open windows that contain the time of the hold.
-// The time of the charge is not before At. Settle returns, for each meter, the part of the difference that the bounds of the usage in the
-// month have cut off: positive if the part was not subtracted, negative if it was not added.
-func (c *Counter) Settle(s *Settlement, ch *Charge) (cut []MeterCost) {
+// The time of the charge is not before At.
+func (c *Counter) Settle(s *Settlement, ch *Charge) {
 	c.open(ch)
-	since := ch.Since
-	if since == nil {
-		since = new(Anchors(nil).Since(ch.At))
-	}
-	held := s.HeldAt.Unix()
-	settle := func(meter string, t *PeriodUsage, by int64) {
-		if n := t.settle(by, held, since); n != 0 {
-			cut = append(cut, MeterCost{meter, n})
-		}
-	}
-	settle(MeterRequests, &c.Requests, ch.Cost-s.Cost)
+	since, held := ch.since(), s.HeldAt.Unix()
+	c.Requests.settle(ch.Cost-s.Cost, held, since)
 	if held >= c.At-floorMod(c.At, secondsOfDay) {
 		c.Today = addBounded(c.Today, ch.Cost-s.Cost)
 	}
 	for _, m := range s.Changes(ch.Costs) {
-		settle(m.Meter, c.meter(m.Meter), m.Cost)
+		c.meter(m.Meter).settle(m.Cost, held, since)
+	}
+}
+
+// CutOff returns, for each meter whose usage in the month a [Counter.Settle] now would move out of its bounds, the part of the difference that Settle will cut
+// off: positive for not subtracted, negative for not added. It changes nothing.
+func (c *Counter) CutOff(s *Settlement, ch *Charge) (cut []MeterCost) {
+	since := ch.since()
+	if s.HeldAt.Unix() < since[Month] {
+		return nil
+	}
+	add := func(meter string, by int64) {
+		used := c.used(meter, Month, since)
+		if n := addBounded(used, by) - used - by; n != 0 {
+			cut = append(cut, MeterCost{meter, n})
+		}
+	}
+	add(MeterRequests, ch.Cost-s.Cost)
+	for _, m := range s.Changes(ch.Costs) {
+		add(m.Meter, m.Cost)
 	}
 	return cut
 }
 
-// settle adds a difference to the usage in the windows that contain a time, in Unix seconds. Its result is that of [Counter.Settle] for one meter.
-func (t *PeriodUsage) settle(by, at int64, since *Since) (cut int64) {
-	month := t[Month]
+// since returns the starts of the windows that contain the time of the charge.
+func (ch *Charge) since() *Since {
+	if ch.Since == nil {
+		return new(Anchors(nil).Since(ch.At))
+	}
+	return ch.Since
+}
+
+// settle adds a difference to the usage in the windows that contain a time, in Unix seconds.
+func (t *PeriodUsage) settle(by, at int64, since *Since) {
 	for p := range t {
 		if at >= since[p] {
 			t[p] = addBounded(t[p], by)
 		}
 	}
-	if at < since[Month] {
-		return 0
-	}
-	return t[Month] - month - by
 }
 
 // addBounded adds a difference to a usage. The sum is bounded by 0 and MaxLimit.

@@ -201,11 +201,11 @@ type Store interface {
 	//
 	// The costs on other meters are added to the traffic of these meters in the same way, on the day that counts the cost of the request.
 	// [MeterCount] counts this cost minus 1. An adjustment adds the result of [Counter.Adjust] to Adjusted of its meter. The days of the changed
-	// counter have it on the day of the counter's At. The days of the user have it on the day of the request, or on a later day with allowed
-	// requests.
+	// counter have it on the day of the counter's At. Without OwnOnly, the days of the user have it on the day of the request, or on a later day
+	// with allowed requests. The numbers of a meter stay from -[MaxLimit] to MaxLimit.
 	//
 	// A settlement adds the differences of the costs to the allowed costs on the day of its hold. A release also subtracts the request. The result
-	// of [Counter.Settle] is added to Adjusted of that counter on the same day.
+	// of [Counter.CutOff] is added to Adjusted of that counter on the same day; that of the deciding counter also to Adjusted of the user.
 	//
 	// For each meter, the sum of Allowed and Adjusted over the days of a month is the usage of the counter of a key in that month. For the counter
 	// of a user, this is true of the Shared traffic of its days. For a day, a week and a year, the sum may differ after a change was cut off at 0

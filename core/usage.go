@@ -25,3 +25,6 @@ func AddSaturating(a, b int64) int64 {
 	}
 	return a + b
 }
+
+// AddSigned returns a + b, from -MaxLimit to MaxLimit.
+func AddSigned(a, b int64) int64 { return min(max(-MaxLimit, a+b), MaxLimit) }

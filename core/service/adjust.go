@@ -49,7 +49,7 @@ func (s *Service) AdjustKey(ctx context.Context, account, id string, a Adjustmen
 		if err != nil {
 			return c, err
 		}
-		return core.Consumption{KeyID: id, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "" && !a.Own}, nil
+		return core.Consumption{KeyID: id, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "" && !a.Own, OwnOnly: k.PlanID == "" && a.Own}, nil
 	})
 	if err == nil {
 		u, err = s.KeyUsage(ctx, account, id)

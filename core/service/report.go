@@ -42,7 +42,7 @@ const (
 //
 // The usage of a key with a plan of its own belongs to that plan. All other usage of a user belongs to the plan of the user. Names and plans are the
 // present ones. A key that was moved to another user brings all its days. The row without a key of its new user subtracts the usage before the move, so
-// that the sum of each user stays right.
+// that the sum of each user stays right. Adjustments of the own limits of a key are in no row.
 //
 // The overage of a counter is its usage beyond a limit with [core.AllowExceed], see [core.Terms.ExceedLimits] and [core.OverageOn]. The present
 // limits of the plan apply, with the overrides in force at the end of the range, or now if the range ends in the future. The overage of a counter that
@@ -218,6 +218,8 @@ func (r *report) ofKeys(u *core.User, keys []*core.Key) error {
 		plan, into := u.PlanID, r.rest
 		if k.PlanID != "" {
 			plan = k.PlanID
+		} else {
+			leaveOutAdjusted(days)
 		}
 		if r.q.Key {
 			into = reportGroup{}
@@ -234,6 +236,15 @@ func (r *report) ofKeys(u *core.User, keys []*core.Key) error {
 		}
 		return r.flush(u, k, into)
 	})
+}
+
+// leaveOutAdjusted removes the adjustments from the days of a key that shares the counter of its user: they are of the own limits of the key.
+func leaveOutAdjusted(days []core.CounterDay) {
+	for i := range days {
+		for j := range days[i].Meters {
+			days[i].Meters[j].Adjusted = 0
+		}
+	}
 }
 
 // flush adds the rows of a group, and empties the group.

@@ -17,10 +17,15 @@ type ReportNumbers struct {
 	Requests core.Traffic // the numbers of requests; 0 for other meters than requests
 }
 
+// add adds other numbers, or takes them away. Each number stays from -MaxLimit to MaxLimit.
 func (n *ReportNumbers) add(m *ReportNumbers, sign int64) {
-	n.Allowed, n.Denied, n.Adjusted = n.Allowed+sign*m.Allowed, n.Denied+sign*m.Denied, n.Adjusted+sign*m.Adjusted
-	n.Overage += sign * m.Overage
-	n.Requests.Allowed, n.Requests.Denied = n.Requests.Allowed+sign*m.Requests.Allowed, n.Requests.Denied+sign*m.Requests.Denied
+	add := func(to *int64, by int64) { *to = core.AddSigned(*to, sign*by) }
+	add(&n.Allowed, m.Allowed)
+	add(&n.Denied, m.Denied)
+	add(&n.Adjusted, m.Adjusted)
+	add(&n.Overage, m.Overage)
+	add(&n.Requests.Allowed, m.Requests.Allowed)
+	add(&n.Requests.Denied, m.Requests.Denied)
 }
 
 // reportCell identifies a row among the rows of one user and key.

@@ -222,8 +222,11 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 	if settled != nil {
 		e.opened = settled.position
 	}
-	if c.Adjustment != nil {
+	switch {
+	case c.Adjustment != nil:
 		e.adjusted = adjustedBy(c, key, user)
+	case c.Settlement != nil && !c.Shared:
+		e.cut = key.CutOff(c.Settlement, c.Charge())
 	}
 	if c.RequestID != "" {
 		e.idToFind, e.first = c.RequestID, &answer{c.Terms, *v}
@@ -288,7 +291,7 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, v *core.Co
 
 // newEvent returns the event of a request with its result.
 func newEvent(c *core.Consumption, key, user *counter, v *core.ConsumeResult) event {
-	e := event{Entry: c.Recorded(v), account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At)}
+	e := event{Entry: c.Recorded(v), account: user.account, shared: c.Shared, ownOnly: c.OwnOnly, ofUser: user.next(c.Entry.At)}
 	if key != user {
 		e.key, e.ofKey = key.number, key.next(c.Entry.At)
 	}

@@ -189,7 +189,8 @@ func (t *counterState) count(e *event, kind uint32, position int64) {
 		case e.Adjustment != nil:
 			t.Adjust(e.Adjustment, &charge)
 		case e.Settlement != nil:
-			cut = t.Settle(e.Settlement, &charge)
+			cut = t.CutOff(e.Settlement, &charge)
+			t.Settle(e.Settlement, &charge)
 		default:
 			t.Add(&charge)
 		}

@@ -124,21 +124,22 @@ func (t *counterState) changeDay(number dayKind, by int64, date core.Date) {
 	}
 }
 
-// bound returns a number of a day after a change: the cost of requests is not negative.
+// bound returns a number of a day after a change. The cost of requests is not negative.
 func (k dayKind) bound(used int64) int64 {
 	if k.ofMeter() {
-		return used
+		return core.AddSigned(used, 0)
 	}
-	return max(0, used)
+	return min(max(0, used), core.MaxLimit)
 }
 
-// countMeters adds an event to the numbers of the meters, on the day that counts the cost of the request. cut is the result of [core.Counter.Settle].
+// countMeters adds an event to the numbers of the meters, on the day that counts the cost of the request. cut is what a settlement has cut off the usage
+// of this counter, see [core.Counter.CutOff].
 func (t *counterState) countMeters(kind uint32, e *event, cut []core.MeterCost) {
 	if e.Cost == 1 && len(e.Costs) == 0 && e.Adjustment == nil && e.Settlement == nil { // most requests
 		return
 	}
 	changes := (&record.Counted{Cost: e.Cost, Costs: e.Costs, Denied: e.Denied, Adjustment: e.Adjustment, Adjusted: e.adjusted, Settlement: e.Settlement}).Changes()
-	if len(changes) == 0 && len(cut) == 0 {
+	if len(changes) == 0 && len(cut) == 0 && len(e.cut) == 0 {
 		return
 	}
 	last := func(number dayKind) core.Date {
@@ -163,7 +164,7 @@ func (t *counterState) countMeters(kind uint32, e *event, cut []core.MeterCost) 
 		date = max(core.DateOf(e.At), last(record.DayAllowed))
 	}
 	shared := kind == kindUser
-	if shared || e.counts(kind) {
+	if e.counts(kind) || shared && !e.ownOnly {
 		add(date, false)
 	}
 	if shared && e.shared {
@@ -171,6 +172,14 @@ func (t *counterState) countMeters(kind uint32, e *event, cut []core.MeterCost) 
 	}
 	for _, m := range cut {
 		t.addMeter(sharedDate, m.Meter, record.DayAdjusted, shared, m.Cost)
+	}
+	if shared { // the deciding counter has cut off as much of the use of the user
+		if !e.shared {
+			cut = e.cut
+		}
+		for _, m := range cut {
+			t.addMeter(date, m.Meter, record.DayAdjusted, false, m.Cost)
+		}
 	}
 }
 

@@ -63,12 +63,14 @@ type event struct {
 	ofKey     link
 	ofUser    link
 
-	hold     *core.NewHold // of a request that opens a hold; with its HoldID
-	opened   int64         // of a settlement: the position of the event that opened the hold
-	adjusted int64         // of an adjustment: the result of [core.Counter.Adjust]
-	since    *core.Since   // of a user with anchors; nil for the calendar
-	idToFind string        // the request id by which a repeat finds the event: [core.Consumption.RequestID]; "" for none
-	first    *answer       // the answer to the request, if it has an idToFind
+	hold     *core.NewHold    // of a request that opens a hold; with its HoldID
+	opened   int64            // of a settlement: the position of the event that opened the hold
+	adjusted int64            // of an adjustment: the result of [core.Counter.Adjust]
+	ownOnly  bool             // see core.Consumption.OwnOnly
+	cut      []core.MeterCost // of a settlement of a hold that the key has counted alone: see core.Counter.CutOff
+	since    *core.Since      // of a user with anchors; nil for the calendar
+	idToFind string           // the request id by which a repeat finds the event: [core.Consumption.RequestID]; "" for none
+	first    *answer          // the answer to the request, if it has an idToFind
 }
 
 // answer is the stored answer to the first request with a request id.
@@ -133,6 +135,7 @@ func (e *event) holdID() string {
 //	  cost that was held              uvarint
 //	  costs that were held            as below, with their number
 //	  position of the hold            uvarint
+//	  cut                             their number, a uvarint; of each the meter, a text, and the cost, a varint
 //	flags                             1 byte
 //	account, key, user                uvarints
 //	at                                time
@@ -141,7 +144,7 @@ func (e *event) holdID() string {
 //	with flagCosts:                   see appendCosts
 //	with flagDenied:                  the index of the reason in [core.Reasons], plus reasonLimit if a limit follows: 1 byte
 //	  limit                           see appendLimit
-//	with flagAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text; adjusted, varint
+//	with flagAdjustment:              meter, a text; 1 for set plus 2 for ownOnly, a byte; period, uvarint; value, varint; reason, a text; adjusted, varint
 //	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
 //	with flagRequestID:
 //	  request id                      text
@@ -168,7 +171,7 @@ func (e *event) encode(b []byte) encodedEvent {
 		}
 	}
 	if a := e.Adjustment; a != nil {
-		b = append(record.AppendText(b, a.Meter), flagByte(a.Set))
+		b = append(record.AppendText(b, a.Meter), flagByte(a.Set)|flagByte(e.ownOnly)<<1)
 		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(a.Period)), a.Value)
 		b = binary.AppendVarint(record.AppendText(b, a.Reason), e.adjusted)
 	}
@@ -213,6 +216,10 @@ func (e *event) encodeHold(b []byte) []byte {
 		b = record.AppendText(record.AppendText(append(b, recordSettlement), st.HoldID), string(st.Status))
 		b = binary.AppendUvarint(record.AppendTime(b, st.HeldAt), uint64(st.Cost))
 		b = binary.AppendUvarint(appendCosts(b, st.Costs), uint64(e.opened))
+		b = binary.AppendUvarint(b, uint64(len(e.cut)))
+		for _, m := range e.cut {
+			b = binary.AppendVarint(record.AppendText(b, m.Meter), m.Cost)
+		}
 	case e.HoldID != "":
 		h := e.hold
 		if h == nil { // of an imported entry

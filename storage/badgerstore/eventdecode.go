@@ -22,6 +22,9 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		r.Uint(1)
 		e.Settlement = &core.Settlement{HoldID: r.Text(), Status: core.HoldStatus(r.Text()), HeldAt: r.Time(), Cost: int64(r.Uvarint()), Costs: r.costs()}
 		e.opened = int64(r.Uvarint())
+		for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+			e.cut = append(e.cut, core.MeterCost{Meter: r.Text(), Cost: r.Varint()})
+		}
 	}
 	flags := byte(r.Uint(1))
 	if flags >= recordRedo {
@@ -42,7 +45,8 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		e.Reason, e.Limit = r.reason()
 	}
 	if flags&flagAdjustment != 0 {
-		e.Adjustment, e.adjusted = r.adjustment(), r.Varint()
+		e.Adjustment, e.ownOnly = r.adjustment()
+		e.adjusted = r.Varint()
 	}
 	if flags&flagSince != 0 {
 		since := core.Anchors(nil).Since(e.At)
@@ -96,12 +100,15 @@ func (r *decoder) limit() *core.RefusingLimit {
 	return l
 }
 
-func (r *decoder) adjustment() *core.Adjustment {
-	a := &core.Adjustment{Meter: r.Text(), Set: r.Uvarint() == 1, Period: core.Period(r.Uvarint()), Value: r.Varint(), Reason: r.Text()}
+func (r *decoder) adjustment() (a *core.Adjustment, ownOnly bool) {
+	a = &core.Adjustment{Meter: r.Text()}
+	set := r.Uint(1)
+	a.Set, ownOnly = set&1 != 0, set&2 != 0
+	a.Period, a.Value, a.Reason = core.Period(r.Uvarint()), r.Varint(), r.Text()
 	if a.Period > core.Lifetime {
 		r.Fail()
 	}
-	return a
+	return a, ownOnly
 }
 
 func (r *decoder) link(position int64) (l link) {

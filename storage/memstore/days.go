@@ -18,7 +18,8 @@ type days struct {
 // add adds to one number of a day: of the day of at, or of the latest day of the number, if that is later.
 func (d *days) add(number int, cost int64, at time.Time) {
 	d.latest[number] = max(d.latest[number], core.DateOf(at))
-	*d.Number(d.latest[number], number) += cost
+	to := d.Number(d.latest[number], number)
+	*to = core.AddSaturating(*to, cost)
 }
 
 // countDay adds a request to the days of its key and user. The allowed traffic that a counter
@@ -66,14 +67,17 @@ func (d *days) changeOne(date core.Date, shared bool, ch record.DayChange) {
 	if shared {
 		ch.Number = record.SharedNumber(ch.Number)
 	}
-	*d.MeterNumber(date, ch.Meter, ch.Number) += ch.By
+	to := d.MeterNumber(date, ch.Meter, ch.Number)
+	*to = core.AddSigned(*to, ch.By)
 }
 
-// adjustDay adds an adjustment to the days of the deciding counter and of the user.
+// adjustDay adds an adjustment to the days of the deciding counter, and of the user unless it is of the own limits of a key.
 func (s *Store) adjustDay(c *core.Consumption, adjusted int64) {
 	counted := &record.Counted{Adjustment: c.Adjustment, Adjusted: adjusted}
-	user := &s.usage(core.CounterID{Account: c.Account, UserID: c.UserID}).days
-	user.change(max(core.DateOf(c.Entry.At), user.latest[record.DayAllowed]), c.Entry.At, false, counted)
+	if !c.OwnOnly {
+		user := &s.usage(core.CounterID{Account: c.Account, UserID: c.UserID}).days
+		user.change(max(core.DateOf(c.Entry.At), user.latest[record.DayAllowed]), c.Entry.At, false, counted)
+	}
 	deciding := c.DecidingCounter()
 	s.usage(deciding).days.change(s.dateOf(deciding), c.Entry.At, c.Shared, counted)
 }

@@ -140,7 +140,8 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 	user.changeDay(date, record.DayAllowed, by)
 	user.days.change(date, c.Settlement.HeldAt, false, counted)
 	for i, u := range counters { // the number of the present day of a counter is core.Counter.Today
-		cut := u.counter.Settle(c.Settlement, c.Charge())
+		cut := u.counter.CutOff(c.Settlement, c.Charge())
+		u.counter.Settle(c.Settlement, c.Charge())
 		number, shared := record.DayAllowed, i == 0 && c.Shared
 		if shared {
 			number = record.DaySharedAllowed
@@ -154,9 +155,13 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 			u.days.change(date, c.Settlement.HeldAt, shared, counted)
 		}
 		for _, m := range cut {
-			ch := record.DayChange{Meter: m.Meter, Number: record.DayAdjusted, By: m.Cost}
-			u.days.changeOne(date, shared, ch)
-			u.days.changeOne(date.HourIn(c.Settlement.HeldAt), shared, ch)
+			for _, date := range []core.Date{date, date.HourIn(c.Settlement.HeldAt)} {
+				ch := record.DayChange{Meter: m.Meter, Number: record.DayAdjusted, By: m.Cost}
+				u.days.changeOne(date, shared, ch)
+				if i == 0 { // the deciding counter
+					user.days.changeOne(date, false, ch)
+				}
+			}
 		}
 	}
 	s.appendEntry(c, new(core.ConsumeResult))
@@ -166,7 +171,7 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 // changeDay adds a difference to a number of a day.
 func (u *usage) changeDay(date core.Date, number int, by int64) {
 	used := u.days.Number(date, number)
-	*used = max(0, *used+by)
+	*used = min(max(0, *used+by), core.MaxLimit)
 }
 
 // Hold implements [core.Store].

@@ -74,7 +74,8 @@ func (d Days) addWhole(day *core.CounterDay) {
 	for _, m := range day.Meters {
 		for _, n := range []int{DayAllowed, DayDenied, DayAdjusted} {
 			if by := *MeterNumber(&m, n); by != 0 {
-				*d.MeterNumber(day.Date, m.Meter, n) += by
+				to := d.MeterNumber(day.Date, m.Meter, n)
+				*to = core.AddSigned(*to, by)
 			}
 		}
 	}

@@ -232,7 +232,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte, decided decidedAt) 
 	switch {
 	case c.Adjustment != nil:
 		mark = markAdjustment
-		b = appendAdjustment(b, c.Adjustment)
+		b = appendAdjustment(b, c)
 	case c.Refused != "":
 		mark = markOf(c.Refused)
 	}
@@ -263,11 +263,15 @@ func appendRate(b []byte, r *core.Rate) []byte {
 	return record.AppendUint(record.AppendUint(b, 4, uint64(r.PerMillisecond())), 6, uint64(r.Capacity()))
 }
 
-// appendAdjustment appends an adjustment: set, period from 1, sign, the value without its sign, and the meter.
-func appendAdjustment(b []byte, a *core.Adjustment) []byte {
+// appendAdjustment appends an adjustment: 1 for set plus 2 for OwnOnly, period from 1, sign, the value without its sign, and the meter.
+func appendAdjustment(b []byte, c *core.Consumption) []byte {
+	a := c.Adjustment
 	set, sign, value := byte(0), byte(1), a.Value
 	if a.Set {
 		set = 1
+	}
+	if c.OwnOnly {
+		set += 2
 	}
 	if value < 0 {
 		sign, value = 0xff, -value

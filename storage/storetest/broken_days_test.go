@@ -65,6 +65,10 @@ var brokenDays = []defect{
 				d.Meters[i].Adjusted = 0
 			}
 		})},
+	{name: "takes an adjustment of the own limits of a key for use of its user", caughtBy: "hold/adjusted",
+		open: altered(func(c *core.Consumption) { c.OwnOnly = false })},
+	{name: "gives back use of a user twice", caughtBy: "hold/adjusted",
+		open: wrapped(func(s core.Store) core.Store { return &givesBackTwice{Store: s, cut: map[string]int64{}} })},
 	{name: "forgets the days of deleted users", caughtBy: "delete/days",
 		open: wrapped(func(s core.Store) core.Store { return forgetsDeletedDays{s} })},
 	{name: "keeps only the days of the last deleted user", caughtBy: "delete/days at once",
@@ -84,6 +88,38 @@ func (s forgetsDeletedDays) Days(ctx context.Context, of core.DaysFilter, first,
 		t := &list[d.Date-first]
 		sum := d.Totals(false)
 		t.Allowed, t.Denied = t.Allowed-sum.Allowed, t.Denied-sum.Denied
+	}
+	return list, err
+}
+
+// givesBackTwice leaves what the end of a hold has cut off out of the days of a user.
+type givesBackTwice struct {
+	core.Store
+	mu  sync.Mutex
+	cut map[string]int64 // by meter
+}
+
+func (s *givesBackTwice) Settle(ctx context.Context, c *core.Consumption) (*core.Hold, bool, error) {
+	before, err := s.Counters(ctx, []core.CounterID{c.DecidingCounter()})
+	if err != nil {
+		return nil, false, err
+	}
+	s.mu.Lock()
+	for _, m := range before[0].CutOff(c.Settlement, c.Charge()) {
+		s.cut[m.Meter] += m.Cost
+	}
+	s.mu.Unlock()
+	return s.Store.Settle(ctx, c)
+}
+
+func (s *givesBackTwice) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
+	list, err := s.Store.Days(ctx, of, first, last)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for meter, n := range s.cut {
+		if err == nil && of.UserID != 0 {
+			list[len(list)-1].AddMeter(meter, core.MeterTraffic{Adjusted: -n})
+		}
 	}
 	return list, err
 }

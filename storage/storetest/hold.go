@@ -17,6 +17,8 @@ var holdCases = []testCase{
 		promise: "a counter has at most MaxOpenHolds open holds: the next request is ErrTooManyHolds and counts nothing"},
 	{name: "hold/last month", run: holdLastMonth,
 		promise: "a hold that is settled in the next month changes the days and the lifetime of the last month, and nothing in this one"},
+	{name: "hold/adjusted", run: holdAdjusted,
+		promise: "what an adjustment has given back, the settlement of a hold does not give back again: the use of the user is that of its counters"},
 	{name: "hold/reopened", run: holdReopened,
 		promise: "a hold is open after reopening as before, and a settled one is remembered"},
 	{name: "hold/other account", run: holdOfOther,

@@ -136,6 +136,9 @@ func (m *machine) adjust(t *rapid.T) {
 		c.RequestID = "adjust " + c.RequestID
 		c = m.unlessUnsure(c)
 	}
+	if c.Shared && c.KeyID != "" && rapid.IntRange(0, 2).Draw(t, "own") == 0 {
+		c.Shared, c.OwnOnly = false, true
+	}
 	m.request(t, c)
 }
 

@@ -274,13 +274,13 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 				adjusted = meters[name] or {}
 				meters[name] = adjusted
 			end
-			local by, month = set == 0 and sign * n or n - (adjusted[p] or 0), adjusted[MONTH] or 0
+			local by, month = set % 2 == 0 and sign * n or n - (adjusted[p] or 0), adjusted[MONTH] or 0
 			for q = 1, PERIODS do
 				adjusted[q] = math.min(math.max(0, (adjusted[q] or 0) + by), MOST)
 			end
 			local changes = {{ADJUSTED, name, adjusted[MONTH] - month}}
 			addMeters(field, math.floor(now / 86400), isUser, changes)
-			addMeters('u', math.max(day, userDay and struct.unpack(DAY_COUNT, userDay) or 0), false, changes)
+			if set < 2 then addMeters('u', math.max(day, userDay and struct.unpack(DAY_COUNT, userDay) or 0), false, changes) end
 		else
 			if usage then
 				for p = 1, PERIODS + 1 do usage[p] = math.min(usage[p] + cost, MOST) end

@@ -89,7 +89,10 @@ if not keeps then
 				if p == PERIODS or held >= since[p] then ofMeter[p] = math.min(math.max(0, ofMeter[p] + n), MOST) end
 			end
 			local cut = ofMeter[MONTH] - month - n
-			if cut ~= 0 and held >= since[MONTH] then addMeters(field, holdDay, isUser, {{ADJUSTED, name, cut}}) end
+			if cut ~= 0 and held >= since[MONTH] then
+				addMeters(field, holdDay, isUser, {{ADJUSTED, name, cut}})
+				if isUser or not shared then addMeters('u', holdDay, false, {{ADJUSTED, name, cut}}) end -- the deciding counter
+			end
 		end
 		addMeters(field, holdDay, isUser, days)
 		changes.requests = nil
