@@ -31,7 +31,7 @@ type ReportRow struct {
 // The bounds of a report.
 const (
 	reportRows   = 1_000   // rows in one call of write
-	reportGroups = 100_000 // groups in memory, for a report without User and Key
+	reportGroups = 100_000 // groups in memory: of the account in a report without User and Key, otherwise of one user
 	reportDays   = 16_000  // days of all counters in one read: 500 counters for a month
 	reportRest   = 1       // pause after a read, as a multiple of its duration: a report uses at most half a processor
 )
@@ -197,13 +197,25 @@ func (r *report) ofUser(u *core.User, days []core.CounterDay) error {
 			return err
 		}
 	}
-	if len(r.rest) > reportGroups {
-		return core.Invalid("group_by", fmt.Sprintf("The report has more than %d rows for the whole account: group by user, or by fewer members", reportGroups))
+	if err := r.checkRest(); err != nil {
+		return err
 	}
 	if !r.q.User {
 		return nil
 	}
 	return r.flush(u, nil, r.rest)
+}
+
+// checkRest bounds the memory of the groups that wait for the other keys of their user, or for the other users.
+func (r *report) checkRest() error {
+	if len(r.rest) <= reportGroups {
+		return nil
+	}
+	of, to := "the whole account", "group by user, or by fewer members"
+	if r.q.User {
+		of, to = "one user", "group by fewer members, or ask for fewer days"
+	}
+	return core.Invalid("group_by", fmt.Sprintf("The report has more than %d rows for %s: %s", reportGroups, of, to))
 }
 
 // ofKeys adds the rows of some keys of a user. Without q.Key, it skips keys without a plan of their own, because the days of the user include them.
@@ -232,7 +244,7 @@ func (r *report) ofKeys(u *core.User, keys []*core.Key) error {
 			into.addOverage(&r.q, plan, totalsOf(days, false), limits, u.Anchors)
 		}
 		if !r.q.Key {
-			return nil
+			return r.checkRest()
 		}
 		return r.flush(u, k, into)
 	})

@@ -1,6 +1,8 @@
 package service_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -84,4 +86,51 @@ func TestReportWithoutOwnAdjustments(t *testing.T) {
 	}
 	c.wantReport(service.ReportQuery{User: true, Meter: true}, "anna requests 35 0 0 35 0\n")
 	c.wantReport(service.ReportQuery{Key: true, Meter: true}, "anna/key of anna requests 35 0 0 35 0\n")
+}
+
+// manyPlans is a store with one user, whose 10,000 keys have a plan each, and traffic on every day.
+type manyPlans struct {
+	core.Store
+	read int // counters of keys whose days were read
+}
+
+func (s *manyPlans) Users(_ context.Context, account string, _ core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	if p.Offset() > 0 {
+		return nil, 1, nil
+	}
+	return []*core.User{{AccountID: account, ID: 1, Name: "anna"}}, 1, nil
+}
+
+func (s *manyPlans) Keys(_ context.Context, account string, _ core.KeyFilter, p core.Page) (list []*core.Key, total int, err error) {
+	for i := p.Offset(); i < min(10_000, p.Offset()+p.Size); i++ {
+		list = append(list, &core.Key{AccountID: account, ID: fmt.Sprint("key_", i), Seq: int64(i + 1), UserID: 1, PlanID: fmt.Sprint("plan_", i)})
+	}
+	return list, 10_000, nil
+}
+
+func (s *manyPlans) DaysOf(_ context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
+	lists := make([][]core.CounterDay, len(ids))
+	for i, id := range ids {
+		if id.KeyID != "" {
+			s.read++
+		}
+		for d := first; d <= last && (id.KeyID != "" || id.UserID != 0); d++ {
+			lists[i] = append(lists[i], core.CounterDay{Date: d, Traffic: core.Traffic{Allowed: 1}})
+		}
+	}
+	return lists, nil
+}
+
+// A report whose rows need too much memory is refused before it has read them all, also if they are of one user.
+func TestReportOfManyPlans(t *testing.T) {
+	store := &manyPlans{Store: memstore.New()}
+	c := newThresholds(t, store)
+	today := core.DateOf(*c.now)
+	for _, q := range []service.ReportQuery{{Plan: true, Day: true}, {User: true, Plan: true, Day: true}} {
+		q.First, q.Last, store.read = today-core.DaysKept+1, today, 0
+		err := c.svc.StreamReport(t.Context(), c.id, q, func([]service.ReportRow) error { return nil })
+		if e, ok := errors.AsType[*core.Error](err); !ok || e.Field != "group_by" || store.read > 400 {
+			t.Errorf("%+v: got %v after the days of %d keys, want a refusal after at most 400 keys", q, err, store.read)
+		}
+	}
 }

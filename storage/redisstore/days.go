@@ -132,11 +132,11 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 		}
 	})
 	if err == nil && of == (core.DaysFilter{Account: of.Account}) {
-		var deleted []core.CounterDay
-		deleted, err = s.deletedDays(ctx, of.Account)
-		for i, d := range deleted {
-			if first <= d.Date && d.Date <= last {
-				list[d.Date-first].Add(new(deleted[i].Totals(false)))
+		var deleted [][]core.CounterDay
+		deleted, err = s.DaysOf(ctx, []core.CounterID{{Account: of.Account}}, first, last) // after the tasks of the outbox, which may be of the last user
+		for _, days := range deleted {
+			for i := range days {
+				list[days[i].Date-first].Add(new(days[i].Totals(false)))
 			}
 		}
 	}

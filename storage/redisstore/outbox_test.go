@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
@@ -210,4 +211,38 @@ func (d *crashTest) wantDeleted(t testing.TB, key string, user int64) {
 	if n := d.w.onDays(t, core.DaysFilter{Account: d.w.account, KeyID: key, UserID: user}); used != 0 || entries != 0 || n != 0 {
 		t.Errorf("deleted %s%d: counted %d, %d in the history, %d on its days; want nothing", key, user, used, entries, n)
 	}
+}
+
+// When a process dies after it has deleted the last users of an account, and before their days are in the account, the days of the account have them all the
+// same.
+func TestDiesWhileDeletingLastUsers(t *testing.T) {
+	t.Parallel()
+	d := newCrashTest(t, redistest.StartCluster(t, slowFailover...))
+	today := core.DateOf(time.Now())
+	days := func() (int64, error) {
+		list, err := d.w.s.Days(t.Context(), core.DaysFilter{Account: d.w.account}, today-1, today) // a day may begin during the test
+		if err != nil {
+			return 0, err
+		}
+		return list[0].Allowed + list[1].Allowed, nil
+	}
+	want, err := days()
+	if err != nil || want == 0 {
+		t.Fatalf("before the deletion: got %d and %v, want the requests", want, err)
+	}
+	d.crashAfter(t, d.w.keys[d.first].UserID, func(tx core.Tx) error {
+		for _, k := range d.w.keys {
+			if err := tx.DeleteUser(k.UserID); err != nil && !errors.Is(err, core.ErrUserNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+	until(t, "a process that can read the days", func() bool {
+		got, err := days()
+		if err == nil && got != want {
+			t.Errorf("after the deletion: got %d, want %d", got, want)
+		}
+		return err == nil
+	})
 }
