@@ -372,3 +372,43 @@ func TestArchivedDay(t *testing.T) {
 		t.Errorf("an empty day: got %x, want no record", record)
 	}
 }
+
+// TestDeleteManyUsers: one transaction deletes more users than fit into one read of their days. The days of the account stay as they were.
+func TestDeleteManyUsers(t *testing.T) {
+	const users = 3*deletedAtOnce + 7
+	s := openAlone(t, t.TempDir(), Options{})
+	known(t, s, "key")
+	var ids []int64
+	update(t, s, func(tx core.Tx) error {
+		for range users {
+			u := &core.User{AccountID: acct, Name: "user"}
+			if err := tx.PutUser(u); err != nil {
+				return err
+			}
+			ids = append(ids, u.ID)
+		}
+		return nil
+	})
+	for i, id := range ids {
+		c := shared(request("", id, endless, (today + core.Date(i%40)).Start()))
+		c.Costs = []core.MeterCost{{Meter: "tokens", Cost: int64(1 + i)}}
+		consume(t, s, c)
+	}
+	days := func() []core.DayTotals {
+		list, err := s.Days(t.Context(), core.DaysFilter{Account: acct}, today, today+40)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	want := days()
+	update(t, s, func(tx core.Tx) (err error) {
+		for _, id := range ids {
+			err = firstOf(err, tx.DeleteUser(id))
+		}
+		return err
+	})
+	if d := cmp.Diff(want, days()); d != "" || len(want[0].Meters) == 0 {
+		t.Errorf("days of the account (-want +got):\n%s", d)
+	}
+}
