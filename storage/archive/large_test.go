@@ -20,7 +20,7 @@ func TestLargestAdjustments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for _, deleted := range []bool{true, true, false} {
 		u, err := s.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("anna")})
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +34,11 @@ func TestLargestAdjustments(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if deleted {
+			if err := s.DeleteUser(t.Context(), a.ID, u.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	o := small()
-	mustImport(t, source.Store.(core.Importer), inMemory().Store.(core.Importer), o)
+	mustImport(t, source.Store.(core.Importer), inMemory().Store.(core.Importer), small())
 }
