@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -32,7 +31,6 @@ type ReportRow struct {
 const (
 	reportRows   = 1_000   // rows in one call of write
 	reportGroups = 100_000 // groups in memory: of the account in a report without User and Key, otherwise of one user
-	reportDays   = 16_000  // days of all counters in one read: 500 counters for a month
 	reportRest   = 1       // pause after a read, as a multiple of its duration: a report uses at most half a processor
 )
 
@@ -55,7 +53,7 @@ func (s *Service) StreamReport(ctx context.Context, account string, q ReportQuer
 		return err
 	}
 	q.User = q.User || q.Key
-	r := &report{s: s, ctx: ctx, account: account, q: q, at: (q.Last + 1).Start().Add(-time.Nanosecond), plans: map[string]*core.Plan{}, write: write, rest: reportGroup{}}
+	r := &report{s: s, ctx: ctx, account: account, q: q, at: (q.Last + 1).Start().Add(-time.Nanosecond), plans: map[string]*core.Plan{}, write: write, rest: reportGroup{}, keyRows: reportGroup{}}
 	if now := s.now(); now.Before(r.at) {
 		r.at = now
 	}
@@ -89,6 +87,7 @@ type report struct {
 	write   func([]ReportRow) error
 	rows    []ReportRow // not yet written
 	rest    reportGroup // the rows without a key: of the present user, or of the whole account in a report without User
+	keyRows reportGroup // of a key
 }
 
 // read runs one read of the store as a large query. Other queries of the account can run between two reads, so a slow client does not block them. With
@@ -170,95 +169,6 @@ func (r *report) days(ids []core.CounterID, from core.Date) (lists [][]core.Coun
 	return lists, err
 }
 
-// ofUsers adds the rows of some users.
-func (r *report) ofUsers(users []*core.User) error {
-	return eachCounter(r, users, func(u *core.User) (core.CounterID, core.Date) {
-		_, from := r.limits(u, nil)
-		return core.CounterID{Account: r.account, UserID: u.ID}, from
-	}, r.ofUser)
-}
-
-// ofUser adds the rows of a user and its keys.
-func (r *report) ofUser(u *core.User, days []core.CounterDay) error {
-	r.rest.add(&r.q, u.PlanID, days, 1)
-	if limits, _ := r.limits(u, nil); len(limits) > 0 {
-		r.rest.addOverage(&r.q, u.PlanID, totalsOf(days, true), limits, u.Anchors)
-	}
-	if r.q.Key || r.q.Plan || r.exceeds {
-		keys := func(p core.Page) (list []*core.Key, total int, err error) {
-			err = r.read(func() error {
-				list, total, err = r.s.store.Keys(r.ctx, r.account, core.KeyFilter{UserID: u.ID}, p)
-				return err
-			})
-			return list, total, err
-		}
-		ofKeys := func(keys []*core.Key) error { return r.ofKeys(u, keys) }
-		if err := eachOnce(r, keys, func(k *core.Key) int64 { return k.Seq }, ofKeys); err != nil {
-			return err
-		}
-	}
-	if err := r.checkRest(); err != nil {
-		return err
-	}
-	if !r.q.User {
-		return nil
-	}
-	return r.flush(u, nil, r.rest)
-}
-
-// checkRest bounds the memory of the groups that wait for the other keys of their user, or for the other users.
-func (r *report) checkRest() error {
-	if len(r.rest) <= reportGroups {
-		return nil
-	}
-	of, to := "the whole account", "group by user, or by fewer members"
-	if r.q.User {
-		of, to = "one user", "group by fewer members, or ask for fewer days"
-	}
-	return core.Invalid("group_by", fmt.Sprintf("The report has more than %d rows for %s: %s", reportGroups, of, to))
-}
-
-// ofKeys adds the rows of some keys of a user. Without q.Key, it skips keys without a plan of their own, because the days of the user include them.
-func (r *report) ofKeys(u *core.User, keys []*core.Key) error {
-	if !r.q.Key {
-		keys = slices.DeleteFunc(keys, func(k *core.Key) bool { return k.PlanID == "" })
-	}
-	return eachCounter(r, keys, func(k *core.Key) (core.CounterID, core.Date) {
-		_, from := r.limits(u, k)
-		return core.CounterID{Account: r.account, KeyID: k.ID}, from
-	}, func(k *core.Key, days []core.CounterDay) error {
-		plan, into := u.PlanID, r.rest
-		if k.PlanID != "" {
-			plan = k.PlanID
-		} else {
-			leaveOutAdjusted(days)
-		}
-		if r.q.Key {
-			into = reportGroup{}
-		}
-		if r.q.Key || r.q.Plan {
-			r.rest.add(&r.q, u.PlanID, days, -1)
-			into.add(&r.q, plan, days, 1)
-		}
-		if limits, _ := r.limits(u, k); k.PlanID != "" && len(limits) > 0 {
-			into.addOverage(&r.q, plan, totalsOf(days, false), limits, u.Anchors)
-		}
-		if !r.q.Key {
-			return r.checkRest()
-		}
-		return r.flush(u, k, into)
-	})
-}
-
-// leaveOutAdjusted removes the adjustments from the days of a key that shares the counter of its user: they are of the own limits of the key.
-func leaveOutAdjusted(days []core.CounterDay) {
-	for i := range days {
-		for j := range days[i].Meters {
-			days[i].Meters[j].Adjusted = 0
-		}
-	}
-}
-
 // flush adds the rows of a group, and empties the group.
 func (r *report) flush(u *core.User, k *core.Key, g reportGroup) error {
 	for _, c := range g.cells(r.planSeq) {
@@ -281,41 +191,6 @@ func (r *report) send() error {
 	err := r.write(r.rows)
 	r.rows = r.rows[:0]
 	return err
-}
-
-// totalsOf returns the traffic of days; with shared, only the Shared traffic.
-func totalsOf(days []core.CounterDay, shared bool) []core.DayTotals {
-	list := make([]core.DayTotals, len(days))
-	for i := range days {
-		list[i] = days[i].Totals(shared)
-	}
-	return list
-}
-
-// eachCounter calls fn with the days of the counter of each item. One read has the days of several counters, at most reportDays if these are two or more.
-func eachCounter[T any](r *report, list []T, of func(T) (core.CounterID, core.Date), fn func(T, []core.CounterDay) error) error {
-	for len(list) > 0 {
-		var ids []core.CounterID
-		from := r.q.First
-		for _, item := range list {
-			id, first := of(item)
-			if first = min(first, from); len(ids) > 0 && (len(ids)+1)*int(r.q.Last-first+1) > reportDays || len(ids) == core.ReadSize {
-				break
-			}
-			ids, from = append(ids, id), first
-		}
-		days, err := r.days(ids, from)
-		if err != nil {
-			return err
-		}
-		for i := range ids {
-			if err := fn(list[i], days[i]); err != nil {
-				return err
-			}
-		}
-		list = list[len(ids):]
-	}
-	return nil
 }
 
 // errMoving is returned when a list shrinks faster than eachOnce reads it.

@@ -58,6 +58,8 @@ func (q *ReportQuery) cell(plan, meter string, date core.Date) (c reportCell) {
 
 // add adds days to the group, or subtracts them if sign is -1. It skips days and meters outside the report.
 func (g reportGroup) add(q *ReportQuery, plan string, days []core.CounterDay, sign int64) {
+	var cell reportCell // of the meter requests on the day before, mostly that of this day, too
+	var sum *ReportNumbers
 	for i := range days {
 		d := &days[i]
 		if d.Date < q.First || d.Date > q.Last {
@@ -75,8 +77,19 @@ func (g reportGroup) add(q *ReportQuery, plan string, days []core.CounterDay, si
 				g.addTo(q.cell(plan, m.Meter, d.Date), &ReportNumbers{MeterTraffic: m.MeterTraffic}, sign)
 			}
 		}
-		g.addTo(q.cell(plan, core.MeterRequests, d.Date), &requests, sign)
+		if c := q.cell(plan, core.MeterRequests, d.Date); sum == nil || c != cell {
+			cell, sum = c, g.at(c)
+		}
+		sum.add(&requests, sign)
 	}
+}
+
+// at returns the numbers of a cell, and adds a missing cell.
+func (g reportGroup) at(c reportCell) *ReportNumbers {
+	if g[c] == nil {
+		g[c] = &ReportNumbers{}
+	}
+	return g[c]
 }
 
 // addOverage adds the overage of a counter beyond its limits, by meter.
@@ -97,10 +110,7 @@ func (g reportGroup) addTo(c reportCell, n *ReportNumbers, sign int64) {
 	if *n == (ReportNumbers{}) {
 		return
 	}
-	if g[c] == nil {
-		g[c] = &ReportNumbers{}
-	}
-	g[c].add(n, sign)
+	g.at(c).add(n, sign)
 }
 
 // cells returns the cells with numbers other than 0, sorted by plan, date and meter. It removes the other cells.

@@ -236,10 +236,19 @@ func (s *Store) states(ids []core.CounterID) ([]counterState, error) {
 func (s *Store) refsOf(ids []core.CounterID) ([]ref, error) {
 	refs := make([]ref, len(ids))
 	err := s.readEntered(func(r view) (err error) {
-		for i := 0; err == nil && i < len(ids); i++ {
-			refs[i], err = r.refOf(ids[i])
+		account := int64(0)
+		for i, id := range ids {
+			if i == 0 || id.Account != ids[i-1].Account {
+				account, err = r.number(accountIDPath(id.Account))
+			}
+			if err == nil {
+				refs[i], err = r.refIn(account, id)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
 	return refs, err
 }
@@ -247,8 +256,16 @@ func (s *Store) refsOf(ids []core.CounterID) ([]ref, error) {
 // refOf returns the ref of a counter, the zero ref if the key or user does not exist.
 func (r view) refOf(id core.CounterID) (ref, error) {
 	account, err := r.number(accountIDPath(id.Account))
-	if err != nil || account == 0 {
+	if err != nil {
 		return ref{}, err
+	}
+	return r.refIn(account, id)
+}
+
+// refIn is refOf of a counter of the account with a number, 0 for a missing account.
+func (r view) refIn(account int64, id core.CounterID) (ref, error) {
+	if account == 0 {
+		return ref{}, nil
 	}
 	if id.KeyID == "" {
 		return ref{id.UserID, uint32(account), kindUser}, nil

@@ -1,7 +1,9 @@
 package badgerstore
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -128,8 +130,52 @@ func (r reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, i
 	if err != nil {
 		return nil, 0, fault(err)
 	}
-	records, err := readAll(numbers, func(number int64) ([]byte, error) { return r.existing(recordPath(kind, r.account, number)) })
-	return records, f.Len(), err
+	records, err := r.recordsAt(kind, numbers)
+	return records, f.Len(), fault(err)
+}
+
+// A page is dense if its numbers are in a range of at most maxSpread times as many numbers: then an iterator is faster than one read for each record. A read takes as long
+// as 10 steps of an iterator, and the iterator as long as 4 reads to begin.
+const (
+	minDense  = 8
+	maxSpread = 4
+)
+
+// recordsAt returns the records with numbers, which are in ascending order and which an index has: a missing record is damage.
+func (r reader) recordsAt(kind resource.Kind, numbers []int64) (records [][]byte, err error) {
+	for some := range slices.Chunk(numbers, iteratorRecords) {
+		first, last := some[0], some[len(some)-1]
+		if len(some) < minDense || last-first >= int64(maxSpread*len(some)) {
+			more, err := readAll(some, func(n int64) ([]byte, error) { return r.existing(recordPath(kind, r.account, n)) })
+			if err != nil {
+				return nil, err
+			}
+			records = append(records, more...)
+			continue
+		}
+		from, to := recordPath(kind, r.account, first), recordPath(kind, r.account, last)
+		err := r.eachFrom(commonPrefix(from, to), from, func(p path, value []byte) (bool, error) {
+			if bytes.Equal(p, recordPath(kind, r.account, some[0])) {
+				records, some = append(records, slices.Clone(value)), some[1:]
+			}
+			return len(some) > 0, nil
+		})
+		if err == nil && len(some) > 0 {
+			err = absent(recordPath(kind, r.account, some[0]))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
+}
+
+func commonPrefix(a, b path) path {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return a[:n]
 }
 
 // Members implements [resource.Reader]. Sets have numbers only.

@@ -70,14 +70,21 @@ func (d dayNumber) addTo(t *core.DayTotals) {
 	}
 }
 
+// listedDays is the capacity of a list of days: a month.
+const listedDays = 32
+
 // setIn sets a number in a sorted list of days. Most numbers are of the last day of the list or a later day.
 func (d dayNumber) setIn(list *[]core.CounterDay) {
 	i, found := len(*list)-1, true
-	if i < 0 || (*list)[i].Date != d.date {
-		i, found = slices.BinarySearchFunc(*list, d.date, func(c core.CounterDay, date core.Date) int { return cmp.Compare(c.Date, date) })
-	}
-	if !found {
-		*list = slices.Insert(*list, i, core.CounterDay{Date: d.date})
+	switch {
+	case i < 0:
+		*list, i = append(make([]core.CounterDay, 0, listedDays), core.CounterDay{Date: d.date}), 0
+	case (*list)[i].Date < d.date:
+		*list, i = append(*list, core.CounterDay{Date: d.date}), i+1
+	case (*list)[i].Date > d.date:
+		if i, found = slices.BinarySearchFunc(*list, d.date, func(c core.CounterDay, date core.Date) int { return cmp.Compare(c.Date, date) }); !found {
+			*list = slices.Insert(*list, i, core.CounterDay{Date: d.date})
+		}
 	}
 	day := &(*list)[i]
 	if !d.number.ofMeter() {
@@ -123,22 +130,28 @@ func (s *Store) daysOfEntered(ids []core.CounterID, first, last core.Date) ([][]
 	if err != nil {
 		return nil, err
 	}
-	byPage, places := map[ref]*cells{}, map[ref]int{}
+	type placed struct {
+		cells
+		at [pageCells]int // the place of each counter in ids
+	}
+	byPage := map[ref]*placed{}
 	for i, of := range refs {
 		if of.number == 0 {
 			continue
 		}
-		if byPage[of.page()] == nil {
-			byPage[of.page()] = &cells{page: of.page()}
+		p := byPage[of.page()]
+		if p == nil {
+			p = &placed{cells: cells{page: of.page()}}
+			byPage[of.page()] = p
 		}
-		byPage[of.page()].mask |= 1 << of.cell()
-		places[of] = i
+		p.mask |= 1 << of.cell()
+		p.at[of.cell()] = i
 	}
 	lists := make([][]core.CounterDay, len(ids))
 	for _, p := range byPage {
-		err := s.eachDayInCells(p, first, last, func(cell byte, d dayNumber) {
+		err := s.eachDayInCells(&p.cells, first, last, func(cell byte, d dayNumber) {
 			if d.used != 0 {
-				d.setIn(&lists[places[p.page.counter(cell)]])
+				d.setIn(&lists[p.at[cell]])
 			}
 		})
 		if err != nil {
