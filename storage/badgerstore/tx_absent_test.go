@@ -65,6 +65,24 @@ func TestAbsentRecord(t *testing.T) {
 	}
 }
 
+// TestAbsentRecordOfMany: a missing record in the middle or at the end of a long page is damage. A failure means that the page is shorter, or has another
+// key in its place.
+func TestAbsentRecordOfMany(t *testing.T) {
+	for _, absent := range []int64{1, 7, 20} {
+		s := openAlone(t, t.TempDir(), quiet)
+		known(t, s, numbered("key", 20)...)
+		if list, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || len(list) != 20 {
+			t.Fatalf("got %d keys, %v, want 20", len(list), err)
+		}
+		if err := s.db.Update(func(txn *badger.Txn) error { return txn.Delete(keyPath(acct, absent)) }); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); !isDamage(err) || !isUnavailable(err) {
+			t.Errorf("without the record %d: got %v, want damage", absent, err)
+		}
+	}
+}
+
 // TestNeverUsed: a key without requests has no page, and a usage of 0.
 func TestNeverUsed(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
