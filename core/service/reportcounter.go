@@ -153,7 +153,7 @@ func (r *report) beginUser(u *core.User, days []core.CounterDay) {
 	}
 }
 
-// endUser adds the rows of a user after those of its keys.
+// endUser adds the rows of a user. The rows of its keys come before.
 func (r *report) endUser(u *core.User) error {
 	if err := r.checkRest(); err != nil {
 		return err
