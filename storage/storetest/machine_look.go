@@ -183,12 +183,11 @@ func (m *machine) keyFilter(t *rapid.T, account string) core.KeyFilter {
 		UserID: rapid.Int64Range(0, 4).Draw(t, "user"),
 		Status: rapid.SampledFrom([]core.KeyStatus{"", core.KeyActive, core.KeyInactive}).Draw(t, "status"),
 	}
-	switch {
-	case !rapid.Bool().Draw(t, "by plan"):
-	case f.UserID == 0 && (f.Status != "" || rapid.Bool().Draw(t, "under the plan")):
-		f.UnderPlan = m.planID(t, account)
-	default:
-		f.PlanID = new(m.planID(t, account))
+	if rapid.Bool().Draw(t, "by plan") {
+		plan := m.planID(t, account)
+		if f.PlanID = &plan; f.UserID == 0 && f.Status != "" {
+			f.PlanID, f.UnderPlan = nil, plan
+		}
 	}
 	return f
 }
