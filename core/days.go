@@ -28,23 +28,30 @@ const hour0, firstHour Date = 1 << 25, 1 << 23
 
 // DateOf returns the day in UTC that contains t.
 func DateOf(t time.Time) Date {
-	s := t.Unix()
-	return Date((s - floorMod(s, secondsOfDay)) / secondsOfDay)
+	return Date(floorDiv(t.Unix(), secondsOfDay))
 }
 
 // HourOf returns the hour in UTC that contains t.
 func HourOf(t time.Time) Date {
-	s := t.Unix()
-	return hour0 + Date((s-floorMod(s, secondsOfHour))/secondsOfHour)
+	return hour0 + Date(floorDiv(t.Unix(), secondsOfHour))
+}
+
+// floorDiv returns the largest integer that is at most a/b.
+func floorDiv(a, b int64) int64 {
+	if a < 0 {
+		a -= b - 1
+	}
+	return a / b
 }
 
 // HourIn returns the hour in which traffic of the time at counts when it counts on a day: the hour that contains at, or the first one of
 // another day.
 func (d Date) HourIn(at time.Time) Date {
-	if DateOf(at) == d {
-		return HourOf(at)
+	hour := hour0 + d*24
+	if after := at.Unix() - int64(d)*secondsOfDay; 0 <= after && after < secondsOfDay {
+		hour += Date(after / secondsOfHour)
 	}
-	return HourOf(d.Start())
+	return hour
 }
 
 // IsHour reports whether d is an hour.

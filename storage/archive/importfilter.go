@@ -26,11 +26,13 @@ type filter struct {
 // newFilter returns a filter. The target keeps what the filter passes on until the import has ended: [margin].
 func newFilter(o ImportOptions, to Sink, pass string) *filter {
 	now := o.now()
-	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2, hour: core.HourOf(now) - core.HoursKept + 2, since: now.Add(-o.Retention),
+	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2,
+		hour: core.HourOf(now.Add(margin)) - core.HoursKept + 1, since: now.Add(-o.Retention),
 		all: newDigest(), kept: Counts{}}
 }
 
-// margin is longer than an import takes. The target keeps imported entries for this much longer than the retention.
+// margin is longer than an import takes. The target keeps imported entries for this much longer than the retention, and hours for this much
+// longer than it has to.
 const margin = 24 * time.Hour
 
 func (f *filter) report() Report {

@@ -15,27 +15,38 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// The archive has the days that have ended. One record has one day of all counters of a page, so that a query for many
-// keys or users reads few records. The first checkpoint after a day ends writes the day's numbers, in the transaction
-// that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
-// harmless.
+// The archive has the days and the hours that have ended. One record has one day, or one hour, of all counters of a page, so that a query for many
+// keys or users reads few records. The hours of a page come after its days. The first checkpoint after a day ends writes the day's numbers, in the
+// transaction that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
+// harmless. The same is true of hours.
 //
 //	if a counter has numbers of meters:
 //	  archiveNames  1 byte
 //	  names         of the meters: their number, a uvarint, and texts
 //	for each counter:
 //	  cell          1 byte, plus cellMeters if numbers of meters follow
-//	  numbers       uvarints, in the order of package record; a key has only the first two
+//	  numbers       of the cost of requests: uvarints of a day, varints of an hour, in the order of package record; a key has only the first two
 //	  with cellMeters: the number of numbers, a uvarint; for each, the index of its name, its index in package record and its value: uvarints, varint
 //
 // Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
 // days while the page has the record of the deleted counter. The transaction that clears this record also removes the
 // days, even if the number is in use again.
 
-// archiveTime is how long a day stays in the archive: see [Store.sweep].
-const archiveTime = core.DaysKept*24*time.Hour + keptLonger
+// How long a day and an hour stay in the archive: see [Store.sweep].
+const (
+	archiveTime     = core.DaysKept*24*time.Hour + keptLonger
+	archiveHourTime = core.HoursKept*time.Hour + keptLonger
+)
 
-// archivePath returns the path of a day of a page. The paths of a page sort by date.
+// expired reports whether a day or an hour is not kept any longer.
+func expired(date core.Date, now time.Time) bool {
+	if date.IsHour() {
+		return date < core.HourOf(now.Add(-archiveHourTime))
+	}
+	return date < core.DateOf(now.Add(-archiveTime))
+}
+
+// archivePath returns the path of a day or hour of a page. The paths of a page sort by date.
 func archivePath(page ref, date core.Date) path {
 	return archivePrefix(page).number(int64(date) - math.MinInt32)
 }
@@ -50,7 +61,7 @@ func dateIn(p path) core.Date {
 	return core.Date(int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32)
 }
 
-// archivedDay has the numbers of one day for all counters of a page.
+// archivedDay has the numbers of one day or hour for all counters of a page.
 type archivedDay struct {
 	fixed  [pageCells][record.DayNumbers]int64
 	meters []cellMeter // sorted, without numbers that are 0
@@ -77,8 +88,8 @@ func (a *archivedDay) clone() archivedDay { return archivedDay{a.fixed, slices.C
 
 // number returns a number of a counter.
 func (a *archivedDay) number(cell byte, kind dayKind) int64 {
-	if !kind.ofMeter() {
-		return a.fixed[cell][kind]
+	if kind.fixed() {
+		return a.fixed[cell][kind.number()]
 	}
 	if i, found := slices.BinarySearchFunc(a.meters, cellMeter{cell: cell, kind: kind}, cellMeter.compare); found {
 		return a.meters[i].used
@@ -88,8 +99,8 @@ func (a *archivedDay) number(cell byte, kind dayKind) int64 {
 
 // set sets a number of a counter.
 func (a *archivedDay) set(cell byte, kind dayKind, used int64) {
-	if !kind.ofMeter() {
-		a.fixed[cell][kind] = used
+	if kind.fixed() {
+		a.fixed[cell][kind.number()] = used
 		return
 	}
 	m := cellMeter{cell, kind, used}
@@ -116,15 +127,15 @@ const (
 	cellMeters   = 0x80 // added to a cell: numbers of meters follow its other numbers
 )
 
-// decode decodes a day. The counters of the page have the kind.
-func (a *archivedDay) decode(b []byte, kind uint32) error {
+// decode decodes a day or hour. The counters of the page have the kind.
+func (a *archivedDay) decode(b []byte, kind uint32, date core.Date) error {
 	*a = archivedDay{meters: a.meters[:0]}
 	var names []dayKind // the first kind of each meter
 	for r := newDecoder(b); !r.Ended(); {
 		first := byte(r.Uint(1))
 		if first == archiveNames {
 			for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-				names = append(names, kindOfMeter(r.Text(), 0))
+				names = append(names, kindOfMeter(r.Text(), 0)|hourMark(date))
 			}
 			continue
 		}
@@ -133,7 +144,11 @@ func (a *archivedDay) decode(b []byte, kind uint32) error {
 			return errRecord
 		}
 		for n := range dayNumbersOf(kind) {
-			a.fixed[cell][n] = int64(r.Uvarint())
+			if date.IsHour() {
+				a.fixed[cell][n] = r.Varint()
+			} else {
+				a.fixed[cell][n] = int64(r.Uvarint())
+			}
 		}
 		if first&cellMeters != 0 {
 			for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
@@ -151,8 +166,8 @@ func (a *archivedDay) decode(b []byte, kind uint32) error {
 	return nil
 }
 
-// encode returns the record of a day, nil when all numbers are 0.
-func (a *archivedDay) encode(kind uint32) (b []byte) {
+// encode returns the record of a day or hour, nil when all numbers are 0.
+func (a *archivedDay) encode(kind uint32, date core.Date) (b []byte) {
 	places := map[string]uint64{}
 	var names []byte
 	for _, m := range a.meters {
@@ -175,7 +190,11 @@ func (a *archivedDay) encode(kind uint32) (b []byte) {
 		}
 		b = append(b, byte(cell)|cellMeters*flagByte(n > 0))
 		for _, used := range a.fixed[cell][:dayNumbersOf(kind)] {
-			b = binary.AppendUvarint(b, uint64(used))
+			if date.IsHour() {
+				b = binary.AppendVarint(b, used)
+			} else {
+				b = binary.AppendUvarint(b, uint64(used))
+			}
 		}
 		if n > 0 {
 			b = binary.AppendUvarint(b, uint64(n))
@@ -194,10 +213,10 @@ func hasPlace(places map[string]uint64, name string) bool {
 	return has
 }
 
-// maxSingleReads is the number of days at which an iterator becomes faster than one read for each day.
+// maxSingleReads is the number of days, or hours, at which an iterator becomes faster than one read for each day.
 const maxSingleReads = 8
 
-// eachArchived calls fn with the days of a page from the first to the last, in order. fn must not keep its argument.
+// eachArchived calls fn with the days and hours of a page from the first to the last, in order. fn must not keep its argument.
 func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *archivedDay)) error {
 	var a archivedDay
 	if int64(last)-int64(first) < maxSingleReads {
@@ -217,7 +236,7 @@ func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *
 		if date > last {
 			return false, nil
 		}
-		if err := a.decode(value, page.kind); err != nil {
+		if err := a.decode(value, page.kind, date); err != nil {
 			return false, err
 		}
 		fn(date, &a)
@@ -225,9 +244,9 @@ func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *
 	})
 }
 
-// archived reads a day of a page, and reports whether the archive has the day.
+// archived reads a day or hour of a page, and reports whether the archive has it.
 func (r view) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
-	err = r.read(archivePath(page, date), func(value []byte) error { return a.decode(value, page.kind) })
+	err = r.read(archivePath(page, date), func(value []byte) error { return a.decode(value, page.kind, date) })
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return false, nil
 	}
@@ -319,7 +338,7 @@ func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCe
 		if size > maxArchived {
 			return size, false, nil
 		}
-		p, value := archivePath(a.page, date), c.after.encode(a.page.kind)
+		p, value := archivePath(a.page, date), c.after.encode(a.page.kind, date)
 		size += len(p) + len(value)
 		if err := setOrDelete(txn, p, value); err != nil {
 			return 0, false, err

@@ -184,7 +184,7 @@ func (k *background) scrub(s *Store) {
 		pause := k.pace()
 		_, err := s.scrub(pause)
 		s.warn("the store was not verified: the store tries again in a day, limitkeeper check verifies a stopped store", err)
-		s.warn("old request ids and days were not removed: the store tries again in a day", s.sweep(s.now(), pause))
+		s.warn("old request ids, days and hours were not removed: the store tries again in a day", s.sweep(s.now(), pause))
 	}
 }
 

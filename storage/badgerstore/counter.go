@@ -43,10 +43,15 @@ type counterState struct {
 	// see jump.
 	chain []int64
 
-	// days has the numbers of days that the archive lacks, or has with older values. Of each number but windowNumber, the
-	// last day is the latest.
-	days         []dayNumber
-	archiveStale bool // the days in the archive do not count: the counter was deleted, or an import replaces them
+	// days has the numbers of days and hours that the archive lacks, or has with older values. Of each number but windowNumber, the
+	// last day is the latest, and so is the last hour. Of windowNumber, days has only those that have ended.
+	days []dayNumber
+
+	// inHour is windowNumber in the hour, its last one; the hour is 0 without any. Most keys have no other number that the archive lacks, and then no
+	// days in memory.
+	inHour       int64
+	hour         core.Date
+	archiveStale bool // the days and hours in the archive do not count: the counter was deleted, or an import replaces them
 }
 
 // moment is a time in Unix nanoseconds, 0 for the zero time. It takes 8 bytes instead of 24. Times before 1678 and after

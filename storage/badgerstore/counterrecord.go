@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 const (
 	stateStale = 1 << iota // archiveStale
 	stateMore              // optional numbers follow the usage
+	stateHour              // there is a last hour
 	stateFlags = iota      // number of flags
 )
 
@@ -25,16 +27,20 @@ const (
 //	late              uvarint of nanoseconds
 //	at                varint of seconds after last used
 //	usage             uvarints: requests of each period, in the order of their numbers, and of today
-//	days              twice their number, plus 1 if there are days of meters, a uvarint; for each, the days from its date to at, the number and
-//	                  the usage: varint, uvarints
+//	hour              with stateHour: the distance of the last hour and the usage in it, varints
+//	costs             the cost of requests on days and in hours: twice their number, a uvarint, plus 1 if there are numbers of meters; of each the
+//	                  distance, the number with its marks, and the usage: varint, uvarint, uvarint for a day and varint for an hour
 //	with stateMore:
 //	  omitted denials uvarint
 //	  denials         the day of the last denials, and the number recorded on that day, plus refusedFollows: uvarints
 //	  last refused    with refusedFollows: the second, uvarint
 //	  meters          their number, uvarint; of each meter its name, a text, and the usage of each period
-//	days of meters    if there are any: their number, uvarint; for each, the place of the meter in the list of meters from 1, or 0 and its
-//	                  name, a text; the days from its date to at, the number and the usage: varint, uvarint, varint
+//	numbers of meters if there are any: their number, uvarint; for each, the place of the meter in the list of names from 1, or 0 and its
+//	                  name, a text, "" for requests; the distance, the number with its marks, and the usage: varint, uvarint, varint
 //	chain             uvarints, newest first: each the distance from the position after it, the first from applied
+//
+// A distance is by how many days a day is before the day of newest, or by how many hours an hour is before the hour of newest. The list of names has
+// those of the meters, and then those before this number that had the place 0.
 func (t *counterState) encode(b []byte) []byte {
 	flags := t.flags()
 	b = binary.AppendUvarint(b, uint64(t.applied)<<stateFlags|flags)
@@ -44,24 +50,30 @@ func (t *counterState) encode(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(t.late))
 	b = binary.AppendVarint(b, t.At-secondOf(t.LastUsedAt))
 	b = binary.AppendUvarint(appendPeriodUsage(b, &t.Requests), uint64(t.Today))
-	ofMeters := 0
+	costs := 0
 	for _, d := range t.days {
-		if d.number.ofMeter() {
-			ofMeters++
+		if d.number.fixed() {
+			costs++
 		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(t.days)-ofMeters)<<1|uint64(flagByte(ofMeters > 0)))
+	ofMeters, newest := len(t.days)-costs, hourAt(t.newest)
+	if flags&stateHour != 0 {
+		b = binary.AppendVarint(binary.AppendVarint(b, int64(newest-t.hour)), t.inHour)
+	}
+	b = binary.AppendUvarint(b, uint64(costs)<<1|uint64(flagByte(ofMeters > 0)))
 	for _, d := range t.days {
-		if !d.number.ofMeter() {
-			b = binary.AppendVarint(b, int64(t.date()-d.date))
-			b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(d.number)), uint64(d.used))
+		switch {
+		case d.number.ofDay():
+			b = binary.AppendUvarint(d.appendPlace(b, newest), uint64(d.used))
+		case d.number.fixed():
+			b = binary.AppendVarint(d.appendPlace(b, newest), d.used)
 		}
 	}
 	if flags&stateMore != 0 {
 		b = t.appendMore(b)
 	}
 	if ofMeters > 0 {
-		b = t.appendMeterDays(binary.AppendUvarint(b, uint64(ofMeters)))
+		b = t.appendMeterDays(binary.AppendUvarint(b, uint64(ofMeters)), newest)
 	}
 	before := t.applied
 	for _, position := range slices.Backward(t.chain) {
@@ -103,51 +115,76 @@ func (t *counterState) appendMore(b []byte) []byte {
 	return b
 }
 
-// appendMeterDays appends the days of meters.
-func (t *counterState) appendMeterDays(b []byte) []byte {
+// hourAt returns the hour of a moment.
+func hourAt(m moment) core.Date { return core.HourOf(m.time()) }
+
+// appendPlace appends the distance of a day or hour from the newest hour, and the number with its marks.
+func (d dayNumber) appendPlace(b []byte, newest core.Date) []byte {
+	if !d.number.hour() {
+		newest = newest.Day()
+	}
+	return binary.AppendUvarint(binary.AppendVarint(b, int64(newest-d.date)), uint64(d.number&0xff))
+}
+
+// place reads what appendPlace appends. The number is less than numbers.
+func (r *decoder) place(newest core.Date, numbers int) (d dayNumber) {
+	distance := core.Date(r.Varint())
+	if d.number = dayKind(r.Uvarint()); !d.number.hour() {
+		newest = newest.Day()
+	}
+	d.date = newest - distance
+	if d.number > 0xff || d.number.number() >= numbers || d.number.hour() != d.date.IsHour() {
+		r.Fail()
+	}
+	return d
+}
+
+// meterNames returns the names of the meters.
+func (t *counterState) meterNames() (names []string) {
+	for m := t.Meters; m != nil; m = m.Next {
+		names = append(names, m.Meter)
+	}
+	return names
+}
+
+// appendMeterDays appends the numbers of meters.
+func (t *counterState) appendMeterDays(b []byte, newest core.Date) []byte {
+	names := t.meterNames()
 	for _, d := range t.days {
-		if !d.number.ofMeter() {
+		if d.number.fixed() {
 			continue
 		}
-		name, place := d.number.meter(), 1
-		m := t.Meters
-		for ; m != nil && m.Meter != name; m = m.Next {
-			place++
+		name := d.number.meter()
+		place := 1 + slices.Index(names, name)
+		if b = binary.AppendUvarint(b, uint64(place)); place == 0 {
+			names = append(names, name)
+			if name == core.MeterRequests {
+				name = ""
+			}
+			b = record.AppendText(b, name)
 		}
-		if m != nil {
-			b = binary.AppendUvarint(b, uint64(place))
-		} else {
-			b = record.AppendText(binary.AppendUvarint(b, 0), name)
-		}
-		b = binary.AppendVarint(b, int64(t.date()-d.date))
-		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(d.number&0xff)), d.used)
+		b = binary.AppendVarint(d.appendPlace(b, newest), d.used)
 	}
 	return b
 }
 
-// meterDays reads the days of meters.
-func (r *decoder) meterDays(t *counterState) {
+// meterDays reads the numbers of meters.
+func (r *decoder) meterDays(t *counterState, newest core.Date) {
+	names := t.meterNames()
 	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		name := ""
-		if place := r.Uvarint(); place == 0 {
-			name = r.Text()
-		} else {
-			m := t.Meters
-			for ; m != nil && place > 1; place-- {
-				m = m.Next
-			}
-			if m == nil {
-				r.Fail()
-				return
-			}
-			name = m.Meter
+		place := r.Uvarint()
+		if place == 0 {
+			names = append(names, cmp.Or(r.Text(), core.MeterRequests))
+			place = uint64(len(names))
 		}
-		date, number, used := t.date()-core.Date(r.Varint()), r.Uvarint(), r.Varint()
-		if number&^dayChange >= record.DayMeterNumbers || name == "" {
+		if place > uint64(len(names)) {
 			r.Fail()
 			return
 		}
-		t.days = append(t.days, dayNumber{date, kindOfMeter(name, int(number)), used})
+		d := r.place(newest, record.DayMeterNumbers)
+		d.number |= kindOfMeter(names[place-1], 0)
+		d.used = r.Varint()
+		t.days = append(t.days, d)
 	}
 }
 
@@ -157,7 +194,7 @@ func (t *counterState) date() core.Date { return core.DateOf(time.Unix(t.At, 0))
 func (t *counterState) flags() uint64 {
 	_, recorded := t.DeniedOn()
 	more := t.DeniedOmitted != 0 || recorded != 0 || t.LastRefused != 0 || t.Meters != nil
-	return uint64(stateStale*flagByte(t.archiveStale) | stateMore*flagByte(more))
+	return uint64(stateStale*flagByte(t.archiveStale) | stateMore*flagByte(more) | stateHour*flagByte(t.hour != 0))
 }
 
 // secondOf returns a time in Unix seconds, 0 for the zero time.
@@ -182,19 +219,28 @@ func decodeState(b []byte) (t counterState, err error) {
 	t.late = time.Duration(r.Uvarint())
 	t.At = secondOf(t.LastUsedAt) + r.Varint()
 	t.Requests, t.Today = r.periodUsage(), int64(r.Uvarint())
-	plain := r.Uvarint()
-	for n := plain >> 1; n > 0 && !r.Failed(); n-- {
-		d := dayNumber{t.date() - core.Date(r.Varint()), dayKind(r.Uvarint()), int64(r.Uvarint())}
-		if d.number&^dayChange >= record.DayNumbers {
+	newest := hourAt(t.newest)
+	if flags&stateHour != 0 {
+		t.hour, t.inHour = newest-core.Date(r.Varint()), r.Varint()
+		if !t.hour.IsHour() {
 			r.Fail()
+		}
+	}
+	costs := r.Uvarint()
+	for n := costs >> 1; n > 0 && !r.Failed(); n-- {
+		d := r.place(newest, record.DayNumbers)
+		if d.number.hour() {
+			d.used = r.Varint()
+		} else {
+			d.used = int64(r.Uvarint())
 		}
 		t.days = append(t.days, d)
 	}
 	if flags&stateMore != 0 {
 		r.more(&t)
 	}
-	if plain&1 != 0 {
-		r.meterDays(&t)
+	if costs&1 != 0 {
+		r.meterDays(&t, newest)
 	}
 	for position := t.applied; !r.Failed() && !r.Ended(); {
 		position -= int64(r.Uvarint())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // testRequest is a request of the crash tests. Its name is unique, and is its endpoint in the history: the caller, and
@@ -111,7 +112,7 @@ type historyModel struct {
 	gone    int64 // number of oldest entries that were removed from the history
 	partial bool  // entries were added and removed again between two checks
 	used    int64
-	days    map[core.Date]core.CounterDay
+	days    record.Days      // and hours
 	order   []string         // the names of all entries
 	serials map[string]int64 // the last serial number of each caller
 }
@@ -147,7 +148,7 @@ func newModel() *model {
 
 // addHistory adds the history of a counter to the model.
 func (m *model) addHistory(of core.CounterID) *historyModel {
-	h := &historyModel{of: of, serials: map[string]int64{}, days: map[core.Date]core.CounterDay{}}
+	h := &historyModel{of: of, serials: map[string]int64{}, days: record.Days{}}
 	m.histories[of] = h
 	return h
 }
@@ -326,26 +327,27 @@ func (m *model) checkHistory(s *Store, h *historyModel) {
 	h.entries, h.used = t.entries, used
 }
 
-// checkDays checks the days of a counter: they are the sums of the history, plus the denials that the history omits.
+// checkDays checks the days and hours of a counter: they are the sums of the history, plus the denials that the history omits.
 func (m *model) checkDays(s *Store, h *historyModel) {
 	list, err := s.CounterDays(context.Background(), h.of)
 	if err != nil {
 		m.problem("error: days of %v: %v", h.of, err)
 		return
 	}
-	got := map[core.Date]core.CounterDay{}
+	got := record.Days{}
 	for _, day := range list {
-		got[day.Date] = day
+		got[day.Date] = &day
 	}
 	for date := range h.days {
-		if _, ok := got[date]; !ok {
-			got[date] = core.CounterDay{Date: date}
-		}
+		_ = got.Number(date, 0) // adds a missing one
 	}
 	for date, got := range got {
-		if want := h.days[date]; !h.partial && (got.Allowed != want.Allowed || got.Shared.Allowed != want.Shared.Allowed ||
-			got.Denied < want.Denied || got.Shared.Denied < want.Shared.Denied) {
-			m.problem("wrong: day of %v: got %+v, its history has %+v", h.of, got, want)
+		_ = h.days.Number(date, 0)
+		for _, shared := range []bool{false, true} {
+			got, want := new(got.Totals(shared)).Of(core.MeterRequests), new(h.days[date].Totals(shared)).Of(core.MeterRequests)
+			if !h.partial && (got.Allowed != want.Allowed || got.Denied < want.Denied) {
+				m.problem("wrong: %v of %v, shared=%t: got %+v, its history has %+v", date, h.of, shared, got, want)
+			}
 		}
 	}
 	h.days = got
@@ -382,19 +384,20 @@ func (m *model) checkEntry(h *historyModel, e *core.Entry) {
 	}
 }
 
-// addDay adds an entry to the days.
+// addDay adds an entry to the days and hours.
 func (h *historyModel) addDay(e *core.Entry, shared bool) {
-	traffic := core.Traffic{Allowed: e.Cost}
+	number := record.DayAllowed
 	if e.Denied {
-		traffic = core.Traffic{Denied: e.Cost}
+		number = record.DayDenied
 	}
-	day := h.days[core.DateOf(e.At)]
-	day.Date = core.DateOf(e.At)
-	day.Traffic = day.Plus(traffic)
+	numbers := []int{number}
 	if shared && h.of.KeyID == "" {
-		day.Shared = day.Shared.Plus(traffic)
+		numbers = append(numbers, record.SharedNumber(number))
 	}
-	h.days[day.Date] = day
+	for _, n := range numbers {
+		*h.days.Number(core.DateOf(e.At), n) += e.Cost
+		*h.days.MeterNumber(core.HourOf(e.At), core.MeterRequests, n) += e.Cost
+	}
 }
 
 // caller returns the caller of a request and its serial number.

@@ -8,41 +8,6 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// dayNumber is one number of one day.
-type dayNumber struct {
-	date   core.Date
-	number dayKind
-	used   int64
-}
-
-// dayKind identifies a number of a day. The lowest 7 bits are the index in package record, the next bit is dayChange, and the higher bits are the
-// record.MeterIndex of the meter. The higher bits are 0 for the first record.DayNumbers indexes, which count the cost of requests.
-type dayKind uint32
-
-// kindOfMeter returns the kind of a number of a meter.
-func kindOfMeter(meter string, number int) dayKind {
-	return dayKind(record.MeterIndex(meter)<<8 | uint32(number))
-}
-
-func (k dayKind) meter() string { return record.MeterName(uint32(k >> 8)) }
-func (k dayKind) number() int   { return int(k & 0x7f) }
-func (k dayKind) change() bool  { return k&dayChange != 0 }
-func (k dayKind) ofMeter() bool { return k>>8 != 0 }
-
-// dayChange marks a difference, which may be negative: the archive adds the difference to its number. A number without the mark replaces the number
-// in the archive.
-const dayChange = 0x80
-
-// same reports whether other is the same number of the same day.
-func (d dayNumber) same(other dayNumber) bool {
-	return d.date == other.date && d.number == other.number
-}
-
-// concerns reports whether other has the same number of the same day. Each of the two may be the number or a change of the number.
-func (d dayNumber) concerns(other dayNumber) bool {
-	return d.date == other.date && d.number&^dayChange == other.number&^dayChange
-}
-
 // dayNumbersOf returns the count of numbers that a day of a key or user has.
 func dayNumbersOf(kind uint32) int {
 	if kind == kindKey {
@@ -60,7 +25,7 @@ func windowNumber(kind uint32) dayKind {
 	return record.DaySharedAllowed
 }
 
-// countDay adds a request to the days of its key or user. It does not add the usage of the counter itself, which is in the
+// countDay adds a request to the days of its key or user, but not to the hours. It does not add the usage of the counter itself, which is in the
 // windows: see counterState.count.
 func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
 	switch {
@@ -103,7 +68,7 @@ func (t *counterState) settleDay(kind uint32, e *event) {
 	}
 }
 
-// setDay sets a number of a day, whatever the archive has. It removes earlier changes of the number.
+// setDay sets a number of a day, whatever the archive has. Changes from before no longer count.
 func (t *counterState) setDay(d dayNumber) {
 	t.days = append(slices.DeleteFunc(t.days, d.concerns), d)
 }
@@ -124,76 +89,140 @@ func (t *counterState) changeDay(number dayKind, by int64, date core.Date) {
 	}
 }
 
-// bound returns a number of a day after a change. The cost of requests is not negative.
-func (k dayKind) bound(used int64) int64 {
-	if k.ofMeter() {
-		return core.AddSigned(used, 0)
-	}
-	return min(max(0, used), core.MaxLimit)
-}
-
-// countMeters adds an event to the numbers of the meters, on the day that counts the cost of the request. cut is what a settlement has cut off the usage
-// of this counter, see [core.Counter.CutOff].
+// countMeters adds an event to the numbers of the meters, on the day that counts the cost of the request, and all its numbers to those of an hour of that
+// day. cut is what a settlement has cut off the usage of this counter, see [core.Counter.CutOff].
 func (t *counterState) countMeters(kind uint32, e *event, cut []core.MeterCost) {
 	if e.Cost == 1 && len(e.Costs) == 0 && e.Adjustment == nil && e.Settlement == nil { // most requests
+		t.countOne(kind, e)
 		return
 	}
-	changes := (&record.Counted{Cost: e.Cost, Costs: e.Costs, Denied: e.Denied, Adjustment: e.Adjustment, Adjusted: e.adjusted, Settlement: e.Settlement}).Changes()
-	if len(changes) == 0 && len(cut) == 0 && len(e.cut) == 0 {
+	all, shared := t.placesOf(kind, e)
+	ofAll, ofShared := e.counts(kind) || kind == kindUser && !e.ownOnly, kind == kindUser && e.shared
+	counted := record.Counted{Cost: e.Cost, Costs: e.Costs, Denied: e.Denied, Adjustment: e.Adjustment, Adjusted: e.adjusted, Settlement: e.Settlement}
+	if cost := counted.CostChange(); cost.By != 0 {
+		if ofAll {
+			t.addHour(kind, all.hour, dayKind(cost.Number), cost.By)
+		}
+		if ofShared {
+			t.addHour(kind, shared.hour, dayKind(record.SharedNumber(cost.Number)), cost.By)
+		}
+	}
+	for _, ch := range counted.Changes() {
+		if ofAll {
+			t.addMeter(all, kindOfMeter(ch.Meter, ch.Number), ch.By)
+		}
+		if ofShared {
+			t.addMeter(shared, kindOfMeter(ch.Meter, record.SharedNumber(ch.Number)), ch.By)
+		}
+	}
+	for _, m := range cut {
+		number := record.DayAdjusted
+		if kind == kindUser {
+			number = record.DaySharedAdjusted
+		}
+		t.addMeter(shared, kindOfMeter(m.Meter, number), m.Cost)
+	}
+	if kind != kindUser {
 		return
 	}
-	last := func(number dayKind) core.Date {
+	if !e.shared {
+		cut = e.cut
+	}
+	for _, m := range cut { // the deciding counter has cut off as much of the usage of the user
+		t.addMeter(all, kindOfMeter(m.Meter, record.DayAdjusted), m.Cost)
+	}
+}
+
+// countOne is countMeters for a request with cost 1 on no other meter. Such a request changes only hours.
+func (t *counterState) countOne(kind uint32, e *event) {
+	number := dayKind(record.DayAllowed)
+	if e.Denied {
+		number = record.DayDenied
+	}
+	t.addHour(kind, t.dateOf(kind, number).HourIn(e.At), number, 1)
+	if kind == kindUser && e.shared {
+		number += record.DaySharedAllowed
+		t.addHour(kind, t.dateOf(kind, number).HourIn(e.At), number, 1)
+	}
+}
+
+// dayAndHour is where an event counts: on a day, and in an hour of that day.
+type dayAndHour struct{ date, hour core.Date }
+
+// placesOf returns where all traffic of an event counts, and where its shared traffic does.
+func (t *counterState) placesOf(kind uint32, e *event) (all, shared dayAndHour) {
+	at := e.At
+	switch {
+	case e.Settlement != nil:
+		at = e.Settlement.HeldAt
+		all.date = core.DateOf(at)
+		shared.date = all.date
+	case e.Denied:
+		all.date, shared.date = t.dateOf(kind, record.DayDenied), t.dateOf(kind, record.DaySharedDenied)
+	default:
+		shared.date = t.date()
+		if all.date = shared.date; kind == kindUser {
+			all.date = core.DateOf(at)
+			if i := t.lastDay(record.DayAllowed); i >= 0 {
+				all.date = max(all.date, t.days[i].date)
+			}
+		}
+	}
+	all.hour = all.date.HourIn(at)
+	if shared.hour = all.hour; shared.date != all.date {
+		shared.hour = shared.date.HourIn(at)
+	}
+	return all, shared
+}
+
+// dateOf returns the day on which a number of the cost of requests was counted last: countDay has just counted it.
+func (t *counterState) dateOf(kind uint32, number dayKind) core.Date {
+	if number != windowNumber(kind) {
 		if i := t.lastDay(number); i >= 0 {
 			return t.days[i].date
 		}
-		return core.DateOf(e.At)
 	}
-	add := func(date core.Date, shared bool) {
-		for _, ch := range changes {
-			t.addMeter(date, ch.Meter, ch.Number, shared, ch.By)
-		}
-	}
-	date, sharedDate := t.date(), t.date() // of all traffic and of the shared traffic
+	return t.date()
+}
+
+// addMeter adds to a number of a meter on a day, and in an hour.
+func (t *counterState) addMeter(to dayAndHour, number dayKind, by int64) {
+	t.addNumber(to.date, number, by)
+	t.addNumber(to.hour, number|dayHour, by)
+}
+
+// addHour adds to a number of the cost of requests in an hour.
+func (t *counterState) addHour(kind uint32, hour core.Date, number dayKind, by int64) {
 	switch {
-	case e.Settlement != nil:
-		date = core.DateOf(e.Settlement.HeldAt)
-		sharedDate = date
-	case e.Denied:
-		date, sharedDate = last(record.DayDenied), last(record.DaySharedDenied)
-	case kind == kindUser:
-		date = max(core.DateOf(e.At), last(record.DayAllowed))
-	}
-	shared := kind == kindUser
-	if e.counts(kind) || shared && !e.ownOnly {
-		add(date, false)
-	}
-	if shared && e.shared {
-		add(sharedDate, true)
-	}
-	for _, m := range cut {
-		t.addMeter(sharedDate, m.Meter, record.DayAdjusted, shared, m.Cost)
-	}
-	if shared { // the deciding counter has cut off as much of the use of the user
-		if !e.shared {
-			cut = e.cut
+	case number != windowNumber(kind):
+		t.addNumber(hour, dayHour|number, by)
+	case t.hour == hour:
+		t.inHour = core.AddSigned(t.inHour, by)
+	case t.hour < hour:
+		if t.inHour != 0 {
+			t.days = append(t.days, t.present(kind))
 		}
-		for _, m := range cut {
-			t.addMeter(date, m.Meter, record.DayAdjusted, false, m.Cost)
-		}
+		t.hour, t.inHour = hour, by
+	default:
+		t.changeDay(dayHour|number, by, hour)
 	}
 }
 
-// addMeter adds to a number of a meter on a day.
-func (t *counterState) addMeter(date core.Date, meter string, number int, shared bool, by int64) {
-	if shared {
-		number = record.SharedNumber(number)
+// present returns windowNumber in the last hour.
+func (t *counterState) present(kind uint32) dayNumber {
+	return dayNumber{t.hour, dayHour | windowNumber(kind), t.inHour}
+}
+
+// addNumber adds to a number that may be negative, and is not windowNumber.
+func (t *counterState) addNumber(date core.Date, number dayKind, by int64) {
+	switch i := t.lastDay(number); {
+	case i < 0 || t.days[i].date < date: // the archive has no such day
+		t.days = append(t.days, dayNumber{date, number, by})
+	case t.days[i].date == date:
+		t.days[i].used = core.AddSigned(t.days[i].used, by)
+	default:
+		t.changeDay(number, by, date)
 	}
-	k := kindOfMeter(meter, number)
-	if i := t.lastDay(k); i < 0 || t.days[i].date < date { // the archive has no such day
-		t.days = append(t.days, dayNumber{date, k, by})
-		return
-	}
-	t.changeDay(k, by, date)
 }
 
 // lastDay returns the index of the last day of a number, -1 without any.
@@ -219,13 +248,13 @@ type endedDays struct {
 	archiveStale bool // see counterState
 }
 
-// forPage returns the state that the page has after a checkpoint, and the days that the archive has then. Counts are still added to
+// forPage returns the state that the page has after a checkpoint, and the days and hours that the archive has then. Counts are still added to
 // the last day of each number except windowNumber, so these days stay on the page.
 func (t *counterState) forPage(kind uint32) (page counterState, ended endedDays) {
 	page, ended.archiveStale = *t, t.archiveStale
 	page.archiveStale = false
 	for i, d := range t.days {
-		if d.number == windowNumber(kind) || d.number.change() || i != t.lastDay(d.number) {
+		if d.number&^dayHour == windowNumber(kind) || d.number.change() || i != t.lastDay(d.number) {
 			ended.list = append(ended.list, d)
 		}
 	}
@@ -247,11 +276,14 @@ func (t *counterState) dropArchived(ended endedDays) {
 			t.days = slices.Delete(t.days, i, i+1)
 		}
 	}
+	if len(ended.list) > 0 {
+		t.days = append([]dayNumber(nil), t.days...) // needs less memory than the longer list, for an hour
+	}
 	t.archiveStale = t.archiveStale && !ended.archiveStale
 }
 
-// keepDays adds the days that an earlier state still had to archive. The earlier state has counted every event before this state, so it has all changes
-// that the archive lacks after the crash. This state may lack changes of a lost checkpoint.
+// keepDays adds the days that an earlier state still had to archive. That state has counted every event before this one, so it has all changes of
+// the days in the archive as the crash has left it. The changes of this state may lack those of a lost checkpoint.
 func (t *counterState) keepDays(before *counterState) {
 	if t.archiveStale {
 		return
@@ -272,15 +304,17 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	if today.used > 0 {
 		fn(today)
 	}
+	if t.inHour != 0 {
+		fn(t.present(kind))
+	}
 }
 
-// setDays replaces all days with a list, oldest first. It leaves out all but the last core.DaysKept of them. A day that a wrong
-// clock has put into the future thus leaves the others in place.
+// setDays replaces all days and hours with those of a list that are kept.
 func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
-	t.days, t.archiveStale = nil, true
-	for _, day := range list[max(0, len(list)-core.DaysKept):] {
+	t.days, t.hour, t.inHour, t.archiveStale = nil, 0, 0, true
+	for _, day := range record.Kept(list) {
 		for n := range dayNumbersOf(kind) {
-			if used := *record.DayNumber(&day, n); used > 0 {
+			if used := *record.DayNumber(&day, n); used > 0 && !day.Date.IsHour() {
 				t.days = append(t.days, dayNumber{day.Date, dayKind(n), used})
 			}
 		}
@@ -289,8 +323,12 @@ func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 				if _, shared := record.IsShared(n); shared && kind == kindKey {
 					continue
 				}
-				if used := *record.MeterNumber(&day.Meters[i], n); used != 0 {
-					t.days = append(t.days, dayNumber{day.Date, kindOfMeter(day.Meters[i].Meter, n), used})
+				switch used, number := *record.MeterNumber(&day.Meters[i], n), kindOn(day.Date, day.Meters[i].Meter, n); {
+				case used == 0:
+				case number == dayHour|windowNumber(kind):
+					t.addHour(kind, day.Date, windowNumber(kind), used)
+				default:
+					t.days = append(t.days, dayNumber{day.Date, number, used})
 				}
 			}
 		}

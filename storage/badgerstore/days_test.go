@@ -3,22 +3,23 @@ package badgerstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
-	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // today is the day of noon.
 var today = core.DateOf(noon)
 
-// daysOf returns the days of a key or user.
-func daysOf(t testing.TB, s *Store, id core.CounterID) []core.CounterDay {
+// daysAndHours returns the days and the hours of a key or user.
+func daysAndHours(t testing.TB, s *Store, id core.CounterID) []core.CounterDay {
 	t.Helper()
 	list, err := s.CounterDays(context.Background(), id)
 	if err != nil {
@@ -27,9 +28,43 @@ func daysOf(t testing.TB, s *Store, id core.CounterID) []core.CounterDay {
 	return list
 }
 
+// daysOf returns the days of a key or user, without the hours.
+func daysOf(t testing.TB, s *Store, id core.CounterID) []core.CounterDay {
+	t.Helper()
+	return slices.DeleteFunc(daysAndHours(t, s, id), func(d core.CounterDay) bool { return d.Date.IsHour() })
+}
+
+// archivedDates returns how many records of the archive have a date, for each day and hour.
+func archivedDates(t testing.TB, s *Store) map[core.Date]int {
+	t.Helper()
+	dates := map[core.Date]int{}
+	for _, p := range stored(t, s, string(kindDay)) {
+		dates[dateIn(path(p))]++
+	}
+	return dates
+}
+
+// wantTraffic checks the days and the hours of a key or user. All its traffic was in the first hours of the days.
+func wantTraffic(t testing.TB, s *Store, id core.CounterID, want ...core.CounterDay) {
+	t.Helper()
+	for _, d := range want {
+		want = append(want, firstHour(d))
+	}
+	if d := cmp.Diff(want, daysAndHours(t, s, id)); d != "" {
+		t.Errorf("days and hours of %+v (-want +got):\n%s", id, d)
+	}
+}
+
+// firstHour returns the first hour of a day that has all traffic of the day.
+func firstHour(d core.CounterDay) core.CounterDay {
+	of := func(t core.Traffic) core.MeterTraffic { return core.MeterTraffic{Allowed: t.Allowed, Denied: t.Denied} }
+	cost := core.MeterDay{Meter: core.MeterRequests, MeterTraffic: of(d.Traffic), Shared: of(d.Shared)}
+	return core.CounterDay{Date: core.HourOf(d.Date.Start()), Meters: []core.MeterDay{cost}}
+}
+
 func wantDays(t testing.TB, s *Store, id core.CounterID, want ...core.CounterDay) {
 	t.Helper()
-	if d := cmp.Diff(want, daysOf(t, s, id)); d != "" {
+	if d := cmp.Diff(want, daysOf(t, s, id), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("days of %+v (-want +got):\n%s", id, d)
 	}
 }
@@ -70,8 +105,8 @@ func TestDaysAcrossCheckpoints(t *testing.T) {
 				var key, user []core.CounterDay
 				check := func() {
 					t.Helper()
-					wantDays(t, s, ofKey("key"), key...)
-					wantDays(t, s, ofUser(1), user...)
+					wantTraffic(t, s, ofKey("key"), key...)
+					wantTraffic(t, s, ofUser(1), user...)
 				}
 				for i := range 6 {
 					date, n := today+core.Date(i*i), 3+i
@@ -94,9 +129,12 @@ func TestDaysAcrossCheckpoints(t *testing.T) {
 				writeCheckpoint(t, s)
 				writeCheckpoint(t, s)
 				check()
-				archived := stored(t, s, string(kindDay))
-				if want := 2 * (len(key) - 1); len(archived) != want {
-					t.Errorf("the archive has %d records, want %d", len(archived), want)
+				archived := map[core.Date]int{}
+				for _, d := range key[:len(key)-1] {
+					archived[d.Date], archived[firstHour(d).Date] = 2, 2 // of the key and of the user
+				}
+				if d := cmp.Diff(archived, archivedDates(t, s)); d != "" {
+					t.Errorf("records in the archive (-want +got):\n%s", d)
 				}
 			})
 		}
@@ -121,15 +159,15 @@ func TestDaysKilledDuringCheckpoint(t *testing.T) {
 		})
 		writeCheckpoint(t, s)
 		want := []core.CounterDay{userDay(today, 3), userDay(today+1, 4), userDay(today+2, 5)}
-		wantDays(t, s, ofUser(1), want...)
+		wantTraffic(t, s, ofUser(1), want...)
 		writeCheckpoint(t, s)
-		wantDays(t, s, ofUser(1), want...)
+		wantTraffic(t, s, ofUser(1), want...)
 
 		s = openAlone(t, after, Options{})
-		wantDays(t, s, ofUser(1), want[:2]...)
-		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4))
+		wantTraffic(t, s, ofUser(1), want[:2]...)
+		wantTraffic(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4))
 		writeCheckpoint(t, s)
-		wantDays(t, s, ofUser(1), want[:2]...)
+		wantTraffic(t, s, ofUser(1), want[:2]...)
 	}
 }
 
@@ -146,7 +184,7 @@ func TestDaysOfBusyCounter(t *testing.T) {
 		writeCheckpoint(t, s)
 		want = append(want, core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: 3, Denied: 2}})
 	}
-	wantDays(t, s, ofKey("key"), want...)
+	wantTraffic(t, s, ofKey("key"), want...)
 	of := keyRef(t, s, "key")
 	if _, ended := s.counters.shard(of).peekLocked(of).forPage(kindKey); ended.list != nil {
 		t.Errorf("not in the archive: got %+v, want nothing", ended)
@@ -169,12 +207,12 @@ func TestOmittedDenialsOfDays(t *testing.T) {
 		key = append(key, core.CounterDay{Date: date, Traffic: traffic})
 		user = append(user, core.CounterDay{Date: date, Traffic: traffic, Shared: traffic})
 	}
-	wantDays(t, s, ofKey("key"), key...)
+	wantTraffic(t, s, ofKey("key"), key...)
 	writeCheckpoint(t, s)
 	abandon(t, s)
 	s = openAlone(t, dir, Options{})
-	wantDays(t, s, ofKey("key"), key...)
-	wantDays(t, s, ofUser(1), user...)
+	wantTraffic(t, s, ofKey("key"), key...)
+	wantTraffic(t, s, ofUser(1), user...)
 }
 
 // TestDaysOfReusedNumber: a key or user that gets the number of a deleted one starts without days, with checkpoints at
@@ -199,8 +237,8 @@ func TestDaysOfReusedNumber(t *testing.T) {
 				consumeOn(t, s, today+4, "other", 3)
 				at("before")
 				update(t, s, func(tx core.Tx) error { return tx.DeleteUser(1) })
-				wantDays(t, s, ofKey("key"))
-				wantDays(t, s, ofUser(1))
+				wantTraffic(t, s, ofKey("key"))
+				wantTraffic(t, s, ofUser(1))
 				addUserAndKey(t, s, 9, "later")
 				consume(t, s, request("later", 9, endless, (today+5).Start()))
 				at("between")
@@ -208,8 +246,8 @@ func TestDaysOfReusedNumber(t *testing.T) {
 					return firstOf(tx.PutUser(&core.User{AccountID: acct, ID: 1, Name: "again"}),
 						tx.PutKey(&core.Key{AccountID: acct, ID: "again", Seq: 1, UserID: 1, Status: core.KeyActive, Digest: secrets.DigestOf("again")}))
 				})
-				wantDays(t, s, ofKey("again"))
-				wantDays(t, s, ofUser(1))
+				wantTraffic(t, s, ofKey("again"))
+				wantTraffic(t, s, ofUser(1))
 				var want, wantUser []core.CounterDay
 				if used {
 					consumeOn(t, s, today+6, "again", 3)
@@ -218,8 +256,8 @@ func TestDaysOfReusedNumber(t *testing.T) {
 				}
 				at("after")
 				for range 2 {
-					wantDays(t, s, ofKey("again"), want...)
-					wantDays(t, s, ofUser(1), wantUser...)
+					wantTraffic(t, s, ofKey("again"), want...)
+					wantTraffic(t, s, ofUser(1), wantUser...)
 					abandon(t, s)
 					s = openAlone(t, dir, Options{})
 				}
@@ -227,17 +265,13 @@ func TestDaysOfReusedNumber(t *testing.T) {
 					consume(t, s, request("later", 9, endless, (today+8).Start()))
 					writeCheckpoint(t, s)
 				}
-				wantDays(t, s, ofKey("again"), want...)
-				wantDays(t, s, ofUser(1), wantUser...)
-				days := map[core.Date]int{}
-				for _, p := range stored(t, s, string(kindDay)) {
-					days[dateIn(path(p))]++
-				}
-				wanted := map[core.Date]int{today + 5: 2}
+				wantTraffic(t, s, ofKey("again"), want...)
+				wantTraffic(t, s, ofUser(1), wantUser...)
+				wanted := map[core.Date]int{today + 5: 2, core.HourOf((today + 5).Start()): 2}
 				if used {
-					wanted[today+6] = 2
+					wanted[today+6], wanted[core.HourOf((today+6).Start())] = 2, 2
 				}
-				if d := cmp.Diff(wanted, days); d != "" {
+				if d := cmp.Diff(wanted, archivedDates(t, s)); d != "" {
 					t.Errorf("records in the archive (-want +got):\n%s", d)
 				}
 			})
@@ -315,62 +349,6 @@ func TestSetDaysOfWrongClock(t *testing.T) {
 	wantDays(t, s, ofKey("key"), list...)
 	writeCheckpoint(t, s)
 	wantDays(t, s, ofKey("key"), list...)
-}
-
-// TestArchiveInParts: 64 users on one page get 400 days each, with the largest numbers. These are more bytes than the
-// database takes in one transaction. A failure means that no checkpoint is written any more, and that requests wait in the end.
-func TestArchiveInParts(t *testing.T) {
-	dir := t.TempDir()
-	s := openAlone(t, dir, quiet)
-	var list []core.CounterDay
-	for date := today - core.DaysKept + 1; date < today; date++ {
-		most := core.Traffic{Allowed: core.MaxLimit, Denied: core.MaxLimit}
-		list = append(list, core.CounterDay{Date: date, Traffic: most, Shared: most})
-	}
-	known(t, s, "key")
-	for user := int64(pageCells); user < 2*pageCells; user++ {
-		addUserAndKey(t, s, user, fmt.Sprint("key", user))
-		if err := s.SetDays(t.Context(), ofUser(user), list); err != nil {
-			t.Fatalf("SetDays: %v", err)
-		}
-	}
-	for range 2 {
-		writeCheckpoint(t, s)
-		abandon(t, s)
-		s = openAlone(t, dir, quiet)
-		wantDays(t, s, ofUser(pageCells), list...)
-		wantDays(t, s, ofUser(2*pageCells-1), list...)
-	}
-}
-
-// TestArchivedDay: decoding an encoded day of a page gives the same day. Decoding a damaged record is an error.
-func TestArchivedDay(t *testing.T) {
-	for _, kind := range []uint32{kindKey, kindUser} {
-		var want, got archivedDay
-		for n := range dayNumbersOf(kind) {
-			want.fixed[0][n], want.fixed[63][n], want.fixed[17][0] = int64(n), 1<<62+int64(n), 1
-		}
-		for n, used := range []int64{5, -5, 1 << 52} {
-			want.set(17, kindOfMeter("tokens", record.DayAllowed+n), used)
-			want.set(63, kindOfMeter("spend", record.DayAllowed+n), -used)
-			want.set(21, kindOfMeter(core.MeterCount, record.DayDenied), used)
-		}
-		want.set(21, kindOfMeter("spend", record.DayDenied), 1)
-		want.set(21, kindOfMeter("spend", record.DayDenied), 0)
-		encoded := want.encode(kind)
-		if err := got.decode(encoded, kind); err != nil || !got.same(&want) {
-			t.Errorf("decode: got %+v, %v, want %+v", got, err, want)
-		}
-		if err := got.decode(encoded[:len(encoded)-1], kind); err == nil {
-			t.Error("a record that is cut off: got no error")
-		}
-		if err := got.decode([]byte{pageCells, 0, 0, 0, 0}, kind); err == nil {
-			t.Error("an invalid cell: got no error")
-		}
-	}
-	if record := new(archivedDay).encode(kindUser); record != nil {
-		t.Errorf("an empty day: got %x, want no record", record)
-	}
 }
 
 // TestDeleteManyUsers: one transaction deletes more users than fit into one read of their days. The days of the account stay as they were.

@@ -14,6 +14,9 @@ func deletedPath(account string, chunk int64) path {
 	return at(kindDeleted).text(account).number(chunk - math.MinInt32)
 }
 
+// chunkIn returns the number at the end of such a path.
+func chunkIn(p path) int64 { return int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32 }
+
 // deletedAtOnce is the number of deleted users whose days are in memory at once: 400 days of three meters take 100 KB.
 const deletedAtOnce = pageCells
 
@@ -56,7 +59,7 @@ func (s *Store) keepDeleted(w *writes, account string) error {
 func (r view) eachDeleted(account string, first, last core.Date, fn func(core.CounterDay)) error {
 	prefix := at(kindDeleted).text(account)
 	return r.eachFrom(prefix, deletedPath(account, record.DeletedChunk(first)), func(p path, value []byte) (bool, error) {
-		if chunk := int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32; chunk > record.DeletedChunk(last) {
+		if chunkIn(p) > record.DeletedChunk(last) {
 			return false, nil
 		}
 		days, err := record.DecodeDeleted(value)
@@ -96,8 +99,7 @@ func (s *Store) setDeleted(account string, days []core.CounterDay) error {
 	if err != nil {
 		return fault(err)
 	}
-	days = record.WithoutShared(days)
-	chunks, err := record.ChunksOf(days[max(0, len(days)-core.DaysKept):])
+	chunks, err := record.ChunksOf(record.Kept(record.WithoutShared(days)))
 	for chunk, b := range chunks {
 		w.put(deletedPath(account, chunk), b)
 	}

@@ -32,9 +32,9 @@ const schema = 4
 //	C counters     account's number, kind,      a page of counters, see below
 //	               number of the page
 //	c pages        account's number, kind, node the numbers of all pages, see internal/rankset
-//	D day          account's number, kind,      a day of a page of counters, see archive.go
+//	D day          account's number, kind,      a day or an hour of a page of counters, see archive.go
 //	               number of the page, date
-//	G deleted      account, number of a chunk   days of the deleted users, JSON, see record.AddDeleted
+//	G deleted      account, number of a chunk   days or hours of the deleted users, JSON, see record.AddDeleted
 //	R request id   account's number, kind,      the position of the request's event in the event log
 //	               number of the key or user,
 //	               id

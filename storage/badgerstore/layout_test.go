@@ -35,6 +35,38 @@ var states = map[string]counterState{
 		LastUsedAt: noon, DeniedOmitted: 17,
 	}, entries: 11, newest: momentOf(noon.AddDate(-3000, 0, 0)), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
 		days: []dayNumber{{20_000, record.DayDenied, math.MaxInt64}, {20_001, record.DaySharedDenied, 1}, {20_001, record.DayDenied, 0}}},
+	"days and hours of meters": {Counter: core.Counter{At: noon.Unix(), Meters: &core.MeterUsage{Meter: "tokens"}}, hour: hour, inHour: -1,
+		entries: 1, newest: momentOf(noon), applied: 8, chain: []int64{8}, days: []dayNumber{
+			{today, record.DayAllowed, 7}, {today - 2, record.DayAllowed | dayChange, -1},
+			{hour, dayHour | record.DayAllowed, 7}, {hour - 1, dayHour | record.DaySharedDenied | dayChange, -70},
+			{today, kindOfMeter("tokens", record.DaySharedAdjusted), -12}, {hour, kindOn(hour, "tokens", record.DaySharedAdjusted), -12},
+			{today, kindOfMeter(core.MeterRequests, record.DayAdjusted), 3}, {hour + 1, kindOn(hour, core.MeterRequests, record.DayAdjusted), 3},
+			{today, kindOfMeter("spend", record.DayDenied), 1 << 60}, {hour, kindOn(hour, "spend", record.DayDenied), math.MinInt64},
+		}},
+}
+
+var hour = core.HourOf(noon)
+
+// TestCounterRecordSize: the hour of a key takes 2 bytes of its record, and the days of its user no more when only its keys have limits. A failure means
+// that a page of counters becomes larger.
+func TestCounterRecordSize(t *testing.T) {
+	key := counterState{Counter: core.Counter{At: noon.Unix(), LastUsedAt: noon}, entries: 1, newest: momentOf(noon), applied: 8, chain: []int64{8}}
+	without := len(key.encode(nil))
+	key.hour, key.inHour = hour, 9
+	if got := len(key.encode(nil)) - without; got != 2 {
+		t.Errorf("an hour of a key: got %d bytes, want 2", got)
+	}
+	user := counterState{entries: 1, newest: momentOf(noon), applied: 8, chain: []int64{8}}
+	without = len(user.encode(nil))
+	user.days = []dayNumber{{today, record.DayAllowed, 9}, {hour, dayHour | record.DayAllowed, 9}}
+	if got := len(user.encode(nil)) - without; got != 6 {
+		t.Errorf("a day and an hour of a user: got %d bytes, want 6", got)
+	}
+	before := len(user.encode(nil))
+	user.days = append(user.days, dayNumber{today, kindOfMeter("tokens", record.DayAllowed), 9}, dayNumber{hour, kindOn(hour, "tokens", record.DayAllowed), 9})
+	if got := len(user.encode(nil)) - before; got != 1+8+3+4 {
+		t.Errorf("a day and an hour of a meter: got %d bytes, want %d with one name", got, 1+8+3+4)
+	}
 }
 
 // withDenials returns a counter with a number of recorded denials.

@@ -13,6 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // The store removes history in whole segments of the event log, oldest first: when the retention of all events in a
@@ -167,13 +168,13 @@ func (s *Store) remove(list []eventlog.Segment) error {
 
 var _ core.CappedHistory = (*Store)(nil)
 
-// A sweep removes the index records of expired request ids, and expired days of the archive. It follows each
+// A sweep removes the index records of expired request ids, and expired days and hours. It follows each
 // scrub. The store does not use Badger's TTL, because Badger reads the clock of the machine: a wrong clock would
 // hide records that are still needed, and a compaction would drop them.
 
 // sweep removes the records that are expired at a time. It calls pause with the size of the records that it has read.
 func (s *Store) sweep(now time.Time, pause func(bytes int) error) error {
-	remembered, oldest := s.rememberedFrom(now), core.DateOf(now.Add(-archiveTime))
+	remembered := s.rememberedFrom(now)
 	err := s.removeIf(at(kindRequestID), pause, func(_ path, value []byte) (bool, error) {
 		position, err := decodeNumber(value)
 		return position < remembered, err
@@ -181,7 +182,11 @@ func (s *Store) sweep(now time.Time, pause func(bytes int) error) error {
 	if err != nil {
 		return err
 	}
-	return s.removeIf(at(kindDay), pause, func(p path, _ []byte) (bool, error) { return dateIn(p) < oldest, nil })
+	err = s.removeIf(at(kindDay), pause, func(p path, _ []byte) (bool, error) { return expired(dateIn(p), now), nil })
+	if err != nil {
+		return err
+	}
+	return s.removeIf(at(kindDeleted), pause, func(p path, _ []byte) (bool, error) { return expired(record.ChunkEnd(chunkIn(p)), now), nil })
 }
 
 // rememberedFrom returns the position of the oldest event whose request id may still be remembered at a time.

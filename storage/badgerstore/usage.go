@@ -54,7 +54,7 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 
 // addTo adds a number to the traffic of its day. It ignores numbers of shared traffic.
 func (d dayNumber) addTo(t *core.DayTotals) {
-	if d.number.ofMeter() {
+	if !d.number.ofDay() {
 		if _, shared := record.IsShared(d.number.number()); !shared {
 			var m core.MeterDay
 			*record.MeterNumber(&m, d.number.number()) = d.used
@@ -87,7 +87,7 @@ func (d dayNumber) setIn(list *[]core.CounterDay) {
 		}
 	}
 	day := &(*list)[i]
-	if !d.number.ofMeter() {
+	if d.number.ofDay() {
 		*record.DayNumber(day, int(d.number)) = d.used
 		return
 	}
@@ -245,7 +245,7 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 		if !p.shared {
 			fn(d)
 		} else if whole, shared := record.IsShared(d.number.number()); shared {
-			fn(dayNumber{d.date, d.number&^0xff | dayKind(whole), d.used})
+			fn(dayNumber{d.date, d.number&^(0xff&^dayMarks) | dayKind(whole), d.used})
 		}
 	})
 }
@@ -287,8 +287,8 @@ func (s *Store) eachDayInCells(p *cells, first, last core.Date, emit func(byte, 
 			for mask := archived; mask != 0; mask &= mask - 1 {
 				cell := byte(bits.TrailingZeros64(mask))
 				for n, used := range a.fixed[cell][:dayNumbersOf(p.page.kind)] {
-					if used > 0 {
-						emit(cell, dayNumber{date, dayKind(n), used})
+					if used != 0 {
+						emit(cell, dayNumber{date, dayKind(n) | hourMark(date), used})
 					}
 				}
 			}

@@ -101,19 +101,25 @@ func (c *Counted) Changes() (list []DayChange) {
 	return list
 }
 
-// HourChanges returns the changes of an hour: those of the meters, and the cost of requests.
-func (c *Counted) HourChanges() []DayChange {
-	list, by, number := c.Changes(), c.Cost, DayAllowed
+// CostChange returns the change of the cost of requests. Its By is 0 for no change.
+func (c *Counted) CostChange() DayChange {
+	change := DayChange{core.MeterRequests, DayAllowed, c.Cost}
 	switch {
 	case c.Adjustment != nil:
-		return list
+		change.By = 0
 	case c.Settlement != nil:
-		by -= c.Settlement.Cost
+		change.By -= c.Settlement.Cost
 	case c.Denied:
-		number = DayDenied
+		change.Number = DayDenied
 	}
-	if by != 0 {
-		list = append(list, DayChange{core.MeterRequests, number, by})
+	return change
+}
+
+// HourChanges returns the changes of an hour: those of the meters, and the cost of requests.
+func (c *Counted) HourChanges() []DayChange {
+	list := c.Changes()
+	if cost := c.CostChange(); cost.By != 0 {
+		list = append(list, cost)
 	}
 	return list
 }

@@ -7,10 +7,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The days of the deleted users of an account are in chunks of 32 days, one record each, so that the deletion of a user writes few records.
+// The days of the deleted users of an account are in chunks of 32 days, and their hours in chunks of 32 hours, one record each, so that the deletion of a
+// user writes few records.
 
-// DeletedChunk returns the number of the chunk that has a day.
+// DeletedChunk returns the number of the chunk that has a day or hour.
 func DeletedChunk(d core.Date) int64 { return int64(d) >> 5 }
+
+// ChunkEnd returns the last day or hour of a chunk.
+func ChunkEnd(chunk int64) core.Date { return core.Date(chunk<<5 | 31) }
 
 // ChunkNumbers returns the numbers of the chunks that have the days of a list.
 func ChunkNumbers(days []core.CounterDay) (list []int64) {
