@@ -30,6 +30,8 @@ type counter struct {
 	daysSet bool // SetDays has replaced the days since the running checkpoint took the counter
 	savedBy savedBy
 
+	loadedFrom int64 // the position of the page that the counter was loaded from
+
 	changes uint32        // number of changes
 	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
 	counterState
@@ -53,7 +55,7 @@ const shortLinks = 7
 // setStateLocked sets a counter to a state that was read from its page and its events. The page
 // has the events up to onPage.
 func (s *shard) setStateLocked(c *counter, t counterState, onPage int64) {
-	c.counterState = t
+	c.counterState, c.loadedFrom = t, onPage
 	c.chain = append(c.shortChain[:0], t.chain...)
 	c.dirty = t.applied != onPage
 	delete(s.pending, c.ref)
@@ -73,6 +75,8 @@ type shard struct {
 
 	// pending has the counters that are not in memory and differ from their pages.
 	pending map[ref]pendingEvents
+
+	written uint64 // number of counters that checkpoints have written to their pages: a load that may have read an earlier page reads again
 
 	requestIDs  requestIDs
 	open        map[ref][]*openHold      // the open holds of each counter that has counted them, sorted by until

@@ -272,17 +272,18 @@ func (s *Store) writePage(txn *badger.Txn, counters []batched) (size int, done b
 	a := archiveUpdate{page: counters[0].page()}
 	archived := 0
 	size, err = changePage(txn, a.page, func(p *page) (_ bool, err error) {
-		for _, c := range counters {
-			if c.record == nil {
+		for i := range counters {
+			c, record := &counters[i], counters[i].record
+			if record == nil {
 				t, _, err := s.stateAt(p[c.cell()], c.ref, c.position)
 				if err != nil {
 					return false, err
 				}
 				t, c.ended = t.forPage(c.kind)
-				c.record = t.encode(nil)
+				record = t.encode(nil)
 			}
 			if appliedOf(p[c.cell()]) <= c.position { // otherwise the counter was deleted since take
-				p[c.cell()] = c.record
+				p[c.cell()] = record
 				a.add(c.cell(), c.ended)
 			}
 		}
@@ -324,16 +325,18 @@ func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 }
 
 // markWritten marks the counters and request ids of a batch as written. A counter that has not changed since take is
-// no longer dirty. A counter that was evicted and loaded again since take is another object, and stays dirty.
+// no longer dirty. A counter that was loaded since take is another object, and stays dirty. If it was loaded from the earlier page, it has the changes of
+// days that the archive now has.
 func (b *batch) markWritten(all *counterCache) {
 	for _, written := range b.counters {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
-		if c := sh.peekLocked(written.ref); c != nil && c == written.counter {
-			if !c.daysSet { // otherwise the archive has days that SetDays has replaced
+		sh.written++
+		if c := sh.peekLocked(written.ref); c != nil {
+			if (c == written.counter || c.loadedFrom < written.position) && !c.daysSet { // otherwise the archive has days that SetDays has replaced
 				c.dropArchived(written.ended)
 			}
-			if c.changes == written.changes {
+			if c == written.counter && c.changes == written.changes {
 				c.dirty, c.savedBy = false, byEvents
 			}
 		}

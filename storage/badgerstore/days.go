@@ -68,7 +68,7 @@ func (t *counterState) settleDay(kind uint32, e *event) {
 	}
 }
 
-// setDay sets a number of a day, whatever the archive has. Changes from before no longer count.
+// setDay sets a number of a day, whatever the archive has. It removes earlier changes of the number.
 func (t *counterState) setDay(d dayNumber) {
 	t.days = append(slices.DeleteFunc(t.days, d.concerns), d)
 }
@@ -282,8 +282,8 @@ func (t *counterState) dropArchived(ended endedDays) {
 	t.archiveStale = t.archiveStale && !ended.archiveStale
 }
 
-// keepDays adds the days that an earlier state still had to archive. That state has counted every event before this one, so it has all changes of
-// the days in the archive as the crash has left it. The changes of this state may lack those of a lost checkpoint.
+// keepDays adds the days that an earlier state still had to archive. The earlier state has counted every event before this state, so it has all changes
+// that the archive lacks after the crash. This state may lack changes of a lost checkpoint.
 func (t *counterState) keepDays(before *counterState) {
 	if t.archiveStale {
 		return

@@ -47,12 +47,18 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 	c := sh.addLocked(of, s.events.Written())
 	c.busy = make(chan struct{})
-	pending := sh.pending[of].position
-	sh.mu.Unlock()
 	s.counters.misses.Add(1)
-
-	t, onPage, err := s.readExisting(account, of, keyID, pending)
-	sh.mu.Lock()
+	var t counterState
+	var onPage int64
+	var err error
+	for {
+		written, pending := sh.written, sh.pending[of].position
+		sh.mu.Unlock()
+		t, onPage, err = s.readExisting(account, of, keyID, pending)
+		if sh.mu.Lock(); err != nil || sh.written == written {
+			break
+		}
+	}
 	defer sh.mu.Unlock()
 	close(c.busy)
 	c.busy = nil
