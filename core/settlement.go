@@ -18,7 +18,7 @@ func (c *Counter) Settle(s *Settlement, ch *Charge) {
 	c.open(ch)
 	since, held := ch.since(), s.HeldAt.Unix()
 	c.Requests.settle(ch.Cost-s.Cost, held, since)
-	if held >= c.At-floorMod(c.At, secondsOfDay) {
+	if DateOf(s.HeldAt) == DateOf(time.Unix(c.At, 0)) {
 		c.Today = addBounded(c.Today, ch.Cost-s.Cost)
 	}
 	for _, m := range s.Changes(ch.Costs) {

@@ -17,7 +17,7 @@ import (
 // The commands that docs/distributed.md lists for a Redis user.
 var (
 	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hgetall", "hlen", "hmget", "hset", "hsetnx", "lindex", "llen",
-		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zcount", "zrange",
+		"lpop", "lrange", "lset", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zcount", "zrange",
 		"zrem", "time"}
 	ofStore      = []string{"del", "eval", "evalsha", "get", "hscan", "info", "lrem", "set"}
 	ofConnection = []string{"hello", "ping", "client|tracking", "cluster|slots", "cluster|shards"}
@@ -139,10 +139,10 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 		t.Errorf("UpdateAccess: %v", err)
 	}
 	s.SetHistoryCap(1)
-	for days := range 3 { // entries beyond the bound, expired entries and old request ids are removed
+	for days := range 3 { // entries beyond the bound, expired entries and old request ids are removed. Hours end
 		for i := range 65 {
 			c := consumption(k, "", false)
-			c.Entry.At = c.Entry.At.AddDate(0, 0, 40*days)
+			c.Entry.At = c.Entry.At.Truncate(24*time.Hour).AddDate(0, 0, 40*days).Add(time.Duration(i/10) * time.Hour)
 			if i < 2 {
 				c.RequestID = fmt.Sprint("id", i)
 			}

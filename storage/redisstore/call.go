@@ -262,22 +262,22 @@ func notLoaded(r rueidis.RedisResult) bool {
 var scriptFiles embed.FS
 
 var (
-	consumeScript        = newScript("shared", "day_counts", "consume")
-	consumeMoreScript    = newScript("shared", "day_counts", "meter_days", "holds", "consume") // meter_days and holds have functions; consumeScript does without, because each run of a script creates its functions
-	settleScript         = newScript("shared", "day_counts", "meter_days", "holds", "settle")
-	extendHoldScript     = newScript("shared", "day_counts", "holds", "extend_hold")
+	consumeScript        = newScript("shared", "hours", "day_counts", "consume")
+	consumeMoreScript    = newScript("shared", "hours", "day_counts", "meter_days", "holds", "consume") // meter_days and holds have functions; consumeScript does without, because each run of a script creates its functions
+	settleScript         = newScript("shared", "hours", "day_counts", "meter_days", "holds", "settle")
+	extendHoldScript     = newScript("shared", "hours", "day_counts", "holds", "extend_hold")
 	reserveHoldScript    = newScript("reserve_hold")
 	readHistoryScript    = newScript("shared", "read_history")
 	importHistoryScript  = newScript("shared", "import_history")
 	batchScript          = newScript("batch")
 	createCountersScript = newScript("create_counters")
-	setCounterScript     = newScript("shared", "day_counts", "set_counter")
-	deleteCounterScript  = newScript("shared", "day_counts", "holds", "delete_counter")
-	moveBeginScript      = newScript("shared", "tombstone", "day_counts", "holds", "move_begin")
+	setCounterScript     = newScript("shared", "hours", "day_counts", "today", "set_counter")
+	deleteCounterScript  = newScript("shared", "hours", "day_counts", "holds", "delete_counter")
+	moveBeginScript      = newScript("shared", "tombstone", "hours", "day_counts", "holds", "move_begin")
 	moveCopyScript       = newScript("shared", "tombstone", "move_copy")
 	moveEndScript        = newScript("shared", "tombstone", "move_end")
 	readDaysScript       = newScript("read_days")
-	setDaysScript        = newScript("set_days")
+	setDaysScript        = newScript("shared", "hours", "day_counts", "today", "set_days")
 	claimDigestScript    = newScript("claim_digest")
 	releaseDigestScript  = newScript("release_digest")
 	markScript           = newScript("mark")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -26,15 +27,16 @@ func dayFields(field string) []dayField {
 	return []dayField{{field, record.DayAllowed}, {"d" + field, record.DayDenied}}
 }
 
-// Each number of a past day has a head of 4 bytes: the date, then numberBits for which number it is, then
+// Each number of a past day has a head of 4 bytes: the date, then hourBits for its latest hour, then numberBits for which number it is, then
 // sizeBits for the size of the number in bytes.
 const (
+	hourBits   = 5
 	numberBits = 2
 	sizeBits   = 3
 )
 
 // addPast decodes past days, and adds them.
-func addPast(days record.Days, past string) error {
+func addPast(days record.Days, latest latestHours, past string) error {
 	for r := record.NewReader([]byte(past)); !r.Ended(); {
 		head := r.Uint(4)
 		used := r.Uint(int(head % (1 << sizeBits)))
@@ -42,12 +44,14 @@ func addPast(days record.Days, past string) error {
 			return record.ErrDamaged
 		}
 		head >>= sizeBits
-		*days.Number(core.Date(head>>numberBits), int(head%(1<<numberBits))) = int64(used)
+		number, hour, date := int(head%(1<<numberBits)), head>>numberBits%(1<<hourBits), core.Date(head>>(numberBits+hourBits))
+		*days.Number(date, number) = int64(used)
+		latest.set(dayNumber{date, core.MeterRequests, number}, int(hour), int64(used))
 	}
 	return nil
 }
 
-// appendPast encodes one number of a past day.
+// appendPast encodes one number of a past day. It belongs to no hour: encodeHours has the hours.
 func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	size := 7
 	switch {
@@ -56,25 +60,27 @@ func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	case t.Used < 1<<16:
 		size = 2
 	}
-	head := (uint64(t.Start/day)<<numberBits|uint64(number))<<sizeBits | uint64(size)
+	head := ((uint64(t.Start/day)<<hourBits|noHour)<<numberBits|uint64(number))<<sizeBits | uint64(size)
 	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
 }
 
 // addMeterDays adds the days of meters in pairs of a date and the numbers of the meters.
-func addMeterDays(days record.Days, pairs []string) error {
+func addMeterDays(days record.Days, latest latestHours, pairs []string) error {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		date, err := strconv.ParseInt(pairs[i], 10, 32)
 		if err != nil {
 			return record.ErrDamaged
 		}
 		for r := record.NewReader([]byte(pairs[i+1])); !r.Ended(); {
-			number := r.Uint(1)
+			code := int(r.Uint(1))
 			meter := r.Bytes(int(r.Uint(1)))
 			value := int64(r.Uint(8))
+			hour, number := code/8, code%8
 			if r.Failed() || number >= record.DayMeterNumbers {
 				return record.ErrDamaged
 			}
-			*days.MeterNumber(core.Date(date), meter, int(number)) = value
+			*days.MeterNumber(core.Date(date), meter, number) = value
+			latest.set(dayNumber{core.Date(date), meter, number}, hour, value)
 		}
 	}
 	return nil
@@ -83,12 +89,15 @@ func addMeterDays(days record.Days, pairs []string) error {
 // encodeMeterDays returns the days of meters as pairs of a date and the numbers of the meters.
 func encodeMeterDays(days []core.CounterDay) (pairs []string) {
 	for _, d := range days {
+		if d.Date.IsHour() {
+			continue
+		}
 		var b []byte
 		for i := range d.Meters {
 			for n := range record.DayMeterNumbers {
 				if value := *record.MeterNumber(&d.Meters[i], n); value != 0 {
 					value = min(max(-maxUsed, value), maxUsed)
-					b = record.AppendUint(appendMeter(append(b, byte(n)), d.Meters[i].Meter), 8, uint64(value))
+					b = record.AppendUint(appendMeter(append(b, byte(8*noHour+n)), d.Meters[i].Meter), 8, uint64(value))
 				}
 			}
 		}
@@ -99,28 +108,24 @@ func encodeMeterDays(days []core.CounterDay) (pairs []string) {
 	return pairs
 }
 
-func decodeDayCount(b string) (t core.WindowUsage, err error) {
+func decodeDayCount(b string) (t core.WindowUsage, hour int, err error) {
 	r := record.NewReader([]byte(b))
-	t.Start, t.Used = int64(r.Uint(3))*day, int64(r.Uint(7))
+	t.Start, t.Used, hour = int64(r.Uint(3))*day, int64(r.Uint(7)), int(r.Uint(1))
 	if r.Failed() {
 		err = record.ErrDamaged
 	}
-	return t, err
+	return t, hour, err
 }
 
 func encodeDayCount(t core.WindowUsage) string {
-	return string(record.AppendUint(record.AppendUint(nil, 3, uint64(t.Start/day)), 7, uint64(t.Used)))
+	return string(append(record.AppendUint(record.AppendUint(nil, 3, uint64(t.Start/day)), 7, uint64(t.Used)), noHour))
 }
 
 // Days implements [core.Store].
 func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
-	only := allDays
-	if first == last {
-		only = first
-	}
-	list := core.NewDays(first, last)
+	list, span := core.NewDays(first, last), spanOf(first, last)
 	read := func(ctx context.Context, ids []core.CounterID) ([]counterDays, error) {
-		return s.daysOf(ctx, ids, only)
+		return s.daysOf(ctx, ids, span)
 	}
 	err := scan(ctx, s, of, read, func(id core.CounterID, c counterDays) {
 		for date, d := range c.days {
@@ -148,7 +153,7 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 
 // DaysOf implements [core.Store].
 func (s *Store) DaysOf(ctx context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
-	_, lists, err := s.CountersWithDays(ctx, ids)
+	_, lists, err := s.listsOf(ctx, ids, spanOf(first, last))
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +163,25 @@ func (s *Store) DaysOf(ctx context.Context, ids []core.CounterID, first, last co
 	return lists, nil
 }
 
-// allDays stands for all days where a single one may be asked for.
-const allDays core.Date = -1
+// daySpan is which days are read.
+type daySpan struct {
+	dates []core.Date // none: all
+	hours bool        // with hours, of these dates
+}
+
+// spanOf returns what has the days or hours from first to last.
+func spanOf(first, last core.Date) daySpan {
+	span := daySpan{hours: last.IsHour()}
+	if last.Day()-first.Day() < hourDays && (first.IsHour() || first == last) {
+		for d := first.Day(); d <= last.Day(); d++ {
+			span.dates = append(span.dates, d)
+		}
+	}
+	return span
+}
+
+// only reports whether the span is a single day, without hours.
+func (s *daySpan) only() bool { return len(s.dates) == 1 && !s.hours }
 
 // counterDays are the days of a user or key, and its counter.
 type counterDays struct {
@@ -170,19 +192,19 @@ type counterDays struct {
 
 // daysOf returns the days of some users or keys. It reads a single day without past days, and then those
 // that are of another day with them.
-func (s *Store) daysOf(ctx context.Context, ids []core.CounterID, only core.Date) ([]counterDays, error) {
-	all, err := readLocated(ctx, s, ids, s.readDays(only))
-	if err != nil || only == allDays {
+func (s *Store) daysOf(ctx context.Context, ids []core.CounterID, span daySpan) ([]counterDays, error) {
+	all, err := readLocated(ctx, s, ids, s.readDays(span))
+	if err != nil || !span.only() {
 		return all, err
 	}
 	var other []core.CounterID
 	var which []int
 	for i, c := range all {
-		if c.counter.Day().Date() != only || c.latest != only {
+		if c.counter.Day().Date() != span.dates[0] || c.latest != span.dates[0] {
 			other, which = append(other, ids[i]), append(which, i)
 		}
 	}
-	whole, err := readLocated(ctx, s, other, s.readDays(allDays))
+	whole, err := readLocated(ctx, s, other, s.readDays(daySpan{}))
 	for i, c := range whole {
 		all[which[i]] = c
 	}
@@ -190,42 +212,58 @@ func (s *Store) daysOf(ctx context.Context, ids []core.CounterID, only core.Date
 }
 
 // readDays reads counters with their days. If only one day is asked for, the past days are missing.
-func (s *Store) readDays(only core.Date) reading[counterDays] {
+func (s *Store) readDays(span daySpan) reading[counterDays] {
 	return reading[counterDays]{func(at location, loaded bool) rueidis.Completed {
-		args := []string{""}
-		if only != allDays {
-			args[0] = strconv.Itoa(int(only))
+		keys := []string{at.slot.counters(), at.slot.pastDays(at.field), at.slot.meterDays(at.field)}
+		args := []string{strconv.Itoa(len(span.dates))}
+		for _, d := range span.dates {
+			args = append(args, strconv.Itoa(int(d)))
 		}
 		for _, f := range dayFields(at.field) {
 			args = append(args, f.name)
 		}
-		return readDaysScript.command(s.client.B(), loaded, []string{at.slot.counters(), at.slot.pastDays(at.field), at.slot.meterDays(at.field)},
-			append(args, metersField(at.field), keylessField(at.field)))
-	}, decodeDays}
+		args = append(args, metersField(at.field), keylessField(at.field))
+		if span.hours {
+			keys, args = append(keys, at.slot.hours(at.field)), append(args, hoursField(at.field))
+		}
+		return readDaysScript.command(s.client.B(), loaded, keys, args)
+	}, func(at location, r rueidis.RedisResult) (counterDays, bool, error) {
+		return decodeDays(at, r, span.hours)
+	}}
 }
 
 // decodeDays decodes the answer to readDays.
-func decodeDays(at location, r rueidis.RedisResult) (c counterDays, here bool, err error) {
+func decodeDays(at location, r rueidis.RedisResult, hours bool) (c counterDays, here bool, err error) {
 	parts, err := r.ToArray()
 	if err != nil {
 		return c, false, unavailable(err)
 	}
 	c.days = record.Days{}
 	fields := dayFields(at.field)
-	if len(parts) != len(fields)+4 {
+	var latest latestHours
+	var newest string
+	var ended []string
+	if want := len(fields) + 4; hours && len(parts) == want+2 {
+		latest = latestHours{}
+		newest, _ = text(parts[len(fields)+2])
+		if ended, err = parts[want+1].AsStrSlice(); err != nil {
+			return c, false, unavailable(err)
+		}
+		parts = slices.Delete(parts, len(fields)+2, len(fields)+3)
+	} else if hours || len(parts) != want {
 		return c, false, record.ErrDamaged
 	}
 	meters, _ := text(parts[len(fields)])
 	denials, _ := text(parts[len(fields)+1])
 	past, _ := text(parts[len(fields)+2])
-	if err := addPast(c.days, past); err != nil {
+	if err := addPast(c.days, latest, past); err != nil {
 		return c, false, err
 	}
 	ofMeters, err := parts[len(fields)+3].AsStrSlice()
 	if err != nil {
 		return c, false, unavailable(err)
 	}
-	if err := addMeterDays(c.days, ofMeters); err != nil {
+	if err := addMeterDays(c.days, latest, ofMeters); err != nil {
 		return c, false, err
 	}
 	for i, f := range fields {
@@ -234,11 +272,12 @@ func decodeDays(at location, r rueidis.RedisResult) (c counterDays, here bool, e
 			continue
 		}
 		var t core.WindowUsage
+		var hour int
 		if i == 0 {
 			c.counter, err = decodeWithMeters(at.field, b, meters, denials)
-			here, t = err == nil && !isMoving(b), c.counter.Day()
+			here, t, hour = err == nil && !isMoving(b), c.counter.Day(), int(c.counter.At%day/3600)
 		} else {
-			t, err = decodeDayCount(b)
+			t, hour, err = decodeDayCount(b)
 		}
 		if err != nil {
 			return c, false, err
@@ -246,7 +285,17 @@ func decodeDays(at location, r rueidis.RedisResult) (c counterDays, here bool, e
 		if t != (core.WindowUsage{}) { // replaces a past day
 			*c.days.Number(t.Date(), f.number) = t.Used
 		}
+		date := t.Date()
+		if i == 0 {
+			date = core.DateOf(time.Unix(c.counter.At, 0)) // t is zero on a day without usage
+		}
+		latest.set(dayNumber{date, core.MeterRequests, f.number}, hour, t.Used)
 		c.latest = max(c.latest, t.Date())
+	}
+	if hours {
+		if err := latest.addTo(c.days, ended, newest); err != nil {
+			return c, false, err
+		}
 	}
 	return c, here, nil
 }
@@ -262,7 +311,16 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 
 // CountersWithDays implements [core.LiveStore]: one script reads a counter and its days.
 func (s *Store) CountersWithDays(ctx context.Context, ids []core.CounterID) ([]core.Counter, [][]core.CounterDay, error) {
-	all, err := s.daysOf(ctx, ids, allDays)
+	counters, days, err := s.listsOf(ctx, ids, daySpan{hours: true})
+	for i := range days {
+		days[i] = record.Kept(days[i])
+	}
+	return counters, days, err
+}
+
+// listsOf returns counters, and their days in a span, oldest first.
+func (s *Store) listsOf(ctx context.Context, ids []core.CounterID, span daySpan) ([]core.Counter, [][]core.CounterDay, error) {
+	all, err := s.daysOf(ctx, ids, span)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -281,6 +339,9 @@ func (s *Store) CountersWithDays(ctx context.Context, ids []core.CounterID) ([]c
 // pastDaysTTL is how long past days live after the last write, in milliseconds.
 var pastDaysTTL = strconv.Itoa((core.DaysKept + 1) * day * 1000)
 
+// hoursTTL is the same for hours. See hours.lua.
+var hoursTTL = strconv.Itoa(10 * day * 1000)
+
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
 	switch {
@@ -296,8 +357,9 @@ func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.Coun
 	at := locs[0]
 	over, latest := encodeDays(dayFields(at.field), days)
 	ofMeters := encodeMeterDays(days)
-	args := append([]string{at.field, over, pastDaysTTL, strconv.Itoa(len(ofMeters) / 2)}, ofMeters...)
-	return s.setAt(ctx, id, at, setDaysScript, []string{at.slot.counters(), at.slot.pastDays(at.field), at.slot.meterDays(at.field)}, append(args, latest...))
+	args := append([]string{at.field, over, pastDaysTTL, encodeHours(record.Kept(days)), hoursTTL, strconv.Itoa(len(ofMeters) / 2)}, ofMeters...)
+	keys := []string{at.slot.counters(), at.slot.pastDays(at.field), at.slot.meterDays(at.field), at.slot.hours(at.field)}
+	return s.setAt(ctx, id, at, setDaysScript, keys, append(args, latest...))
 }
 
 // encodeDays returns the stored form of days: the past days, and pairs of field and value for the latest

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
@@ -63,15 +64,32 @@ func (s *Store) moveToDeleted(ctx context.Context, account string, k task, days 
 	if err != nil {
 		return err
 	}
+	if old := oldChunks(days); len(old) > 0 {
+		b.add("HDEL", deleted, old...)
+	}
 	b.add("LREM", outbox, "1", k.String())
 	k.kind = deleteUserCounters
 	b.add("RPUSH", outbox, k.String())
 	return s.commit(ctx, b, version)
 }
 
+// oldChunks returns the names of records with hours that are too old, when hours are added. They are as many as a quarter of a year fills: the
+// records before have been removed with the hours of users that were deleted meanwhile.
+func oldChunks(days []core.CounterDay) (names []string) {
+	if len(days) == 0 || !days[len(days)-1].Date.IsHour() {
+		return nil
+	}
+	newest := min(days[len(days)-1].Date, core.HourOf(time.Now())) // an hour may be of a wrong clock
+	first := record.DeletedChunk(newest - core.HoursKept)
+	for n := first - 1; n >= first-90*24/32; n-- {
+		names = append(names, strconv.FormatInt(n, 10))
+	}
+	return names
+}
+
 // daysAt returns the days at a location.
 func (s *Store) daysAt(ctx context.Context, at location) ([]core.CounterDay, error) {
-	r := s.readDays(allDays)
+	r := s.readDays(daySpan{hours: true})
 	result := s.do(ctx, r.command(at, true))
 	if notLoaded(result) {
 		result = s.do(ctx, r.command(at, false))
@@ -80,7 +98,7 @@ func (s *Store) daysAt(ctx context.Context, at location) ([]core.CounterDay, err
 	if err != nil {
 		return nil, err
 	}
-	return c.days.List(), nil
+	return record.Kept(c.days.List()), nil
 }
 
 // deletedDays returns the days of the deleted users of an account, oldest first.
@@ -106,7 +124,7 @@ func (s *Store) setDeleted(ctx context.Context, account string, days []core.Coun
 		return cmp.Or(missingUser(err), err)
 	}
 	days = record.WithoutShared(days)
-	chunks, err := record.ChunksOf(days[max(0, len(days)-core.DaysKept):])
+	chunks, err := record.ChunksOf(record.Kept(days))
 	if err != nil {
 		return err
 	}

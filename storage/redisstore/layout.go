@@ -32,7 +32,7 @@ import (
 //	{<account>}t:                      prices, JSON
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
-//	{<account>}deleted                 hash: number of a chunk to days of the deleted users, JSON, see record.AddDeleted
+//	{<account>}deleted                 hash: number of a chunk to days or hours of the deleted users, JSON, see record.AddDeleted
 //	{<account>}outbox                  list: tasks of the outbox (outbox.go)
 //	{<account>}holds                   sorted set: ids of open holds by their ends (hold.go)
 //	{<account>}ranking                 hash: fills of each counter in the ranking, binary (ranking.go)
@@ -45,6 +45,7 @@ import (
 //	{<account>/<user>}c                hash: counters of the user (u) and of its keys (Seq), and their fields
 //	{<account>/<user>}t:u  t:<seq>     past days of the user and of a key, binary
 //	{<account>/<user>}y:u  y:<seq>     hashes: days of the meters of the user and of a key, see scripts/meter_days.lua
+//	{<account>/<user>}e:u  e:<seq>     lists: hours of the last days of the user and of a key, see scripts/hours.lua
 //	{<account>/<user>}h:u  h:<seq>     lists: history of the user and of a key, newest last
 //	{<account>/<user>}i:<seq> j:<seq>  hashes: request ids of a key, current and previous day
 //	{<account>/<user>}w:<random>       hold, by the random part of its id, binary
@@ -96,6 +97,7 @@ func (n keySlot) keys(f core.KeyFilter) string   { return n.key(resource.KeySet(
 func (n keySlot) counters() string                      { return string(n) + "c" }
 func (n keySlot) pastDays(field string) string          { return string(n) + "t:" + field }
 func (n keySlot) meterDays(field string) string         { return string(n) + "y:" + field }
+func (n keySlot) hours(field string) string             { return string(n) + "e:" + field }
 func (n keySlot) history(field string) string           { return string(n) + "h:" + field }
 func (n keySlot) requestIDs(field string) string        { return string(n) + "i:" + field }
 func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
@@ -104,9 +106,9 @@ func (n keySlot) tombstone(field string) string         { return string(n) + "x:
 // dayKeys returns the keys with the days of a user, and of one of its keys unless field is userField. A script that changes several of them gets all of them as KEYS,
 // although it builds their names itself: otherwise Redis stops the script in the middle while the slot moves to another master.
 func (n keySlot) dayKeys(field string) []string {
-	keys := []string{n.pastDays(userField), n.meterDays(userField)}
+	keys := []string{n.pastDays(userField), n.meterDays(userField), n.hours(userField)}
 	if field != userField {
-		keys = append(keys, n.pastDays(field), n.meterDays(field))
+		keys = append(keys, n.pastDays(field), n.meterDays(field), n.hours(field))
 	}
 	return keys
 }
@@ -114,9 +116,9 @@ func (n keySlot) dayKeys(field string) []string {
 // dataKeys returns the keys of a user or API key besides the hash of counters.
 func (n keySlot) dataKeys(field string) []string {
 	if field == userField {
-		return []string{n.history(field), n.pastDays(field), n.meterDays(field)}
+		return []string{n.history(field), n.pastDays(field), n.meterDays(field), n.hours(field)}
 	}
-	return []string{n.history(field), n.pastDays(field), n.meterDays(field), n.requestIDs(field), n.earlierRequestIDs(field)}
+	return []string{n.history(field), n.pastDays(field), n.meterDays(field), n.hours(field), n.requestIDs(field), n.earlierRequestIDs(field)}
 }
 
 // userField is the counter field of the user. The field of a key is its Seq.
@@ -140,10 +142,13 @@ func keylessField(field string) string { return "n" + field }
 // metersField names the field with the meters of a counter other than requests. See shared.lua.
 func metersField(field string) string { return "m" + field }
 
+// hoursField names the field with the newest day of the hours of a counter. See hours.lua.
+func hoursField(field string) string { return "e" + field }
+
 // counterFields returns all fields of a user or key in the hash of counters.
 func counterFields(field string) []string {
 	fields := []string{latenessField(field), historySizeField(field), metersField(field), bucketField(field), ownBucketField(field),
-		keylessField(field), openField(field)}
+		keylessField(field), openField(field), hoursField(field)}
 	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}

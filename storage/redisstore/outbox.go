@@ -231,7 +231,7 @@ func (s *Store) copyMoved(ctx context.Context, account string, k task, moved []r
 		args = append(args, textOf(m))
 	}
 	if len(moved) == 0 { // the key was never used, or the move has ended
-		args = append(args, encodeCounter(&core.Counter{}, k.move), "", "", "", "", "", "")
+		args = append(args, encodeCounter(&core.Counter{}, k.move), "", "", "", "", "", "", "")
 	}
 	keys := append([]string{to.counters(), to.tombstone(userField), to.tombstone(field)}, to.dataKeys(field)...)
 	_, err := s.runLong(ctx, moveCopyScript, keys, args...)

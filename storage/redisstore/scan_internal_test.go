@@ -62,7 +62,7 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 			return c.counter(id)
 		}
 		err := m.s.scanIndex(t.Context(), c.index, counter, func(ctx context.Context, ids []core.CounterID) error {
-			days, err := m.s.daysOf(ctx, ids, core.DateOf(noon))
+			days, err := m.s.daysOf(ctx, ids, spanOf(core.DateOf(noon), core.DateOf(noon)))
 			for _, of := range days {
 				for _, d := range of.days {
 					got.Add(d.Allowed)

@@ -54,14 +54,23 @@ func TestSize(t *testing.T) {
 	for date := core.DateOf(time.Now()) - core.DaysKept; len(days) < core.DaysKept; date++ {
 		days = append(days, core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: 1000}})
 	}
-	for _, k := range made[:1000] {
-		for _, id := range []core.CounterID{{Account: k.AccountID, KeyID: k.ID}, {Account: k.AccountID, UserID: k.UserID}} {
-			if err := s.SetDays(t.Context(), id, days); err != nil {
-				t.Fatal(err)
+	set := func(days []core.CounterDay) {
+		for _, k := range made[:1000] {
+			for _, id := range []core.CounterID{{Account: k.AccountID, KeyID: k.ID}, {Account: k.AccountID, UserID: k.UserID}} {
+				if err := s.SetDays(t.Context(), id, days); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	}
+	set(days)
 	size.record("a day of a user and its key", 1000*core.DaysKept, 20)
+	last := core.HourOf(time.Now())
+	for hour := last - core.HoursKept + 1; hour <= last; hour++ {
+		days = append(days, core.CounterDay{Date: hour, Meters: []core.MeterDay{{Meter: core.MeterRequests, MeterTraffic: core.MeterTraffic{Allowed: 40}}}})
+	}
+	set(days)
+	size.record("an hour of a user and its key", 1000*core.HoursKept, 15)
 	count(entries, made[:100], "")
 	size.record("a request in both histories", 100*entries, 300)
 	count(ids, made[:1], "0123456789abcdef")

@@ -1,7 +1,7 @@
 -- Decides on a request and counts it if it fits: core.Store.Consume.
 --
--- Reads:  the counters of the user and the key, their open holds, the bucket, the key's request ids, the time of the server
--- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day
+-- Reads:  the counters of the user and the key, their open holds, the bucket, the key's request ids, hours, the time of the server
+-- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day, hours at the first request of an hour
 --         allowed: the request id, the other meters, the bucket
 --         a cost other than 1, a cost on another meter, an adjustment: the days of meters
 --         allowed, with a hold: the hold, the open holds of both counters
@@ -13,7 +13,7 @@
 --       2 history of the user, a list     3 history of the key, if there is a key
 --       4 request ids of the key, a hash  5 request ids of the day before; only with a request id or a hold
 --       6 the hold; only with a hold
---       then past days and days of meters of the user and the key, by the names that the script builds; only if the script changes days of meters
+--       then past days, days of meters and hours of the user and the key, by the names that the script builds; only if the script changes days of meters
 -- ARGV  1 the request, packed  2 Seq of the key, or u for a request or an adjustment without a key
 --       3 the entry for the histories, marked as allowed, with the reason of a refusal, or as an adjustment
 --       4 digest of the request id  5 terms for the reply to a repeat; only with a request id or a hold
@@ -45,6 +45,8 @@ local code = period % 128 -- of the primary limit: its period, and 8 times the n
 period = code % 8
 local entry = ARGV[3]
 local mark, sec, nsec, ends = struct.unpack(HEAD, entry)
+local hour = (sec % 86400 - sec % 3600) / 3600
+local hourBegan = sec - sec % 3600
 local adjusts = mark == ADJUSTMENT
 
 local REPLY = '>I1I5I7'
@@ -162,7 +164,7 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 			meters[name] = ofMeter
 		end
 	end
-	local date, counted = math.floor(now / 86400), t
+	local last, date, counted = now, (now - now % 86400) / 86400, t
 	if opens then -- open the windows that contain the request
 		local sday, sweek, smonth, syear, sminute, shour = struct.unpack('>I5I5I5I5I5I5', ARGV[1], starts)
 		if now < sday then d = 0 end
@@ -263,8 +265,8 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 	end
 
 	if i > 0 then
-		if date < day and counted > 0 then
-			addDay(struct.pack(DAY_COUNT, date, counted), 0, day, field, isUser and SHARED_ALLOWED or ALLOWED)
+		if last < hourBegan or last >= hourBegan + 3600 then
+			addDay(struct.pack(DAY_COUNT, date, counted, math.floor(last / 3600) % 24), cost, day, hour, field, isUser and SHARED_ALLOWED or ALLOWED)
 		end
 		if adjusts then
 			local set, p, sign, n, name = struct.unpack('>I1I1i1I7I1c0', ARGV[1], rest)
@@ -279,14 +281,14 @@ for i = nown > 0 and 0 or 1, shared and not adjusts and not keyless and 2 or 1 d
 				adjusted[q] = math.min(math.max(0, (adjusted[q] or 0) + by), MOST)
 			end
 			local changes = {{ADJUSTED, name, adjusted[MONTH] - month}}
-			addMeters(field, math.floor(now / 86400), isUser, changes)
-			if set < 2 then addMeters('u', math.max(day, userDay and struct.unpack(DAY_COUNT, userDay) or 0), false, changes) end
+			addMeters(field, math.floor(now / 86400), day, hour, isUser, changes)
+			if set < 2 then addMeters('u', math.max(day, userDay and struct.unpack(DAY_COUNT, userDay) or 0), day, hour, false, changes) end
 		else
 			if usage then
 				for p = 1, PERIODS + 1 do usage[p] = math.min(usage[p] + cost, MOST) end
 			end
 			if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
-			if changes then addMeters(field, math.floor(now / 86400), isUser, changes) end
+			if changes then addMeters(field, math.floor(now / 86400), day, hour, isUser, changes) end
 		end
 		if ncosts > 0 then
 			meters = meters or {}
@@ -325,8 +327,8 @@ local before = math.max(lsec, dsec)
 if adjusts then
 	-- counts no requests
 elseif allowed then
-	userDay = addDay(userDay, cost, day, 'u', ALLOWED)
-	if changes then addMeters('u', (struct.unpack(DAY_COUNT, userDay)), false, changes) end
+	userDay = addDay(userDay, cost, day, hour, 'u', ALLOWED)
+	if changes then addMeters('u', (struct.unpack(DAY_COUNT, userDay)), day, hour, false, changes) end
 elseif keyless then
 	local days = redis.call('HMGET', KEYS[1], 'nu', 'du', 'su')
 	local dsec, denials, dday, recorded = 0, 0, 0, 0
@@ -340,12 +342,12 @@ elseif keyless then
 		denials, recorded = denials + 1, recorded + 1
 	end
 	key = user
-	local ofUser, ofShared = addDay(days[2], cost, day, 'u', DENIED), addDay(days[3], cost, day, 'u', SHARED_DENIED)
+	local ofUser, ofShared = addDay(days[2], cost, day, hour, 'u', DENIED), addDay(days[3], cost, day, hour, 'u', SHARED_DENIED)
 	redis.call('HSET', KEYS[1], 'u', user, 'nu', struct.pack(KEYLESS, dsec, denials, dday, recorded), 'du', ofUser, 'su', ofShared)
 	if changes then
 		for _, c in ipairs(changes) do c[1] = DENIED end
-		addMeters('u', (struct.unpack(DAY_COUNT, ofUser)), false, changes)
-		addMeters('u', (struct.unpack(DAY_COUNT, ofShared)), true, changes)
+		addMeters('u', (struct.unpack(DAY_COUNT, ofUser)), day, hour, false, changes)
+		addMeters('u', (struct.unpack(DAY_COUNT, ofShared)), day, hour, true, changes)
 	end
 	if omit then return reply end
 else
@@ -361,17 +363,17 @@ else
 		denials, recorded = denials + 1, recorded + 1
 	end
 	key = string.sub(key, 1, denials_at - 1) .. struct.pack(DENIALS, omitted, dsec, denials) .. string.sub(key, began_at)
-	local ofKey = addDay(ofDay, cost, day, ARGV[2], DENIED) .. struct.pack(RECORDED, recorded)
-	local ofUser = addDay(days[2], cost, day, 'u', DENIED)
+	local ofKey = addDay(ofDay, cost, day, hour, ARGV[2], DENIED) .. struct.pack(RECORDED, recorded)
+	local ofUser = addDay(days[2], cost, day, hour, 'u', DENIED)
 	if changes then
 		for _, c in ipairs(changes) do c[1] = DENIED end
-		addMeters(ARGV[2], (struct.unpack(DAY_COUNT, ofKey)), false, changes)
-		addMeters('u', (struct.unpack(DAY_COUNT, ofUser)), false, changes)
+		addMeters(ARGV[2], (struct.unpack(DAY_COUNT, ofKey)), day, hour, false, changes)
+		addMeters('u', (struct.unpack(DAY_COUNT, ofUser)), day, hour, false, changes)
 	end
 	if shared then
-		local ofShared = addDay(days[3], cost, day, 'u', SHARED_DENIED)
+		local ofShared = addDay(days[3], cost, day, hour, 'u', SHARED_DENIED)
 		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser, 'su', ofShared)
-		if changes then addMeters('u', (struct.unpack(DAY_COUNT, ofShared)), true, changes) end
+		if changes then addMeters('u', (struct.unpack(DAY_COUNT, ofShared)), day, hour, true, changes) end
 	else
 		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'du', ofUser)
 	end
@@ -427,7 +429,7 @@ local usec, unsec = struct.unpack(LATEST, user, latest_at)
 if sec > usec or sec == usec and nsec > unsec then
 	user = string.sub(user, 1, latest_at - 1) .. string.sub(entry, 2, 10) .. string.sub(user, latest_at + 9)
 end
-redis.call('HSET', KEYS[1], ARGV[2], key, 'u', user, 'au', userDay or struct.pack(DAY_COUNT, 0, 0))
+redis.call('HSET', KEYS[1], ARGV[2], key, 'u', user, 'au', userDay or struct.pack(DAY_COUNT, 0, 0, 0))
 append(KEYS[2], entry, sec, nsec, usec, unsec, usec, ends, cap, 'lu')
 if keyless then return reply end
 append(KEYS[3], entry, sec, nsec, usec, unsec, before, ends, cap, 'l' .. ARGV[2])

@@ -1,16 +1,17 @@
 -- Counts by days, for several scripts. Each number of a day has its own field in the hash of counters,
 -- which holds the latest day. The numbers of past days are in one string for each key or user.
 --
--- Reads:  past days, once a day
--- Writes: past days, once a day
+-- Reads:  past days and the newest day with hours, once a day; hours, once an hour
+-- Writes: past days, once a day; hours, once an hour
 
-local MOST = 9007199254740991 -- 2^53 - 1: the largest exact integer of a Lua number
+-- DAY_COUNT: date, number, latest hour.
+local DAY_COUNT = '>I3I7I1'
 
--- DAY_COUNT: date, number.
-local DAY_COUNT = '>I3I7'
+-- A number of a past day: the date, 5 bits for its latest hour, 2 for which number, 3 for the size of the number, together 4 bytes; the number.
+local PAST_DAY, PAST_HOUR = 1024, 32 -- the values of the date and of the hour
 
 -- RECORDED follows the DAY_COUNT of denials of a key: how many of these denials are in its history. An import sets none.
-local RECORDED, recorded_at = '>I2', 11
+local RECORDED, recorded_at = '>I2', 12
 
 -- The numbers of a day. A counter holds the allowed requests of its day: ALLOWED for a key, SHARED_ALLOWED
 -- for a user.
@@ -18,27 +19,39 @@ local ALLOWED, DENIED, SHARED_ALLOWED, SHARED_DENIED = 0, 1, 2, 3
 
 local KEPT = 400 -- days, see core.DaysKept
 
--- addDay adds cost to a DAY_COUNT for today, or for a later date if it has one, and returns it. When a new
+-- addDay adds cost to a DAY_COUNT for today and an hour, or for a later date if it has one and the first hour of that, and returns it. When a new
 -- day begins, it appends the old one to the past days of the field, and removes too old ones. It
--- builds the key of the past days itself rather than get it in KEYS: it needs that key only once a day.
-local function addDay(count, cost, today, field, number)
-	local day, n = 0, 0
-	if count then day, n = struct.unpack(DAY_COUNT, count) end
+-- builds the key of the past days itself rather than get it in KEYS: it needs that key only once a day. With NO_HOUR the old day ends, and none begins.
+local function addDay(count, cost, today, hour, field, number)
+	local day, n, latest = 0, 0, 0
+	if count then day, n, latest = struct.unpack(DAY_COUNT, count) end
 	if today > day then
 		if n > 0 then
 			local name = string.sub(KEYS[1], 1, -2) .. 't:' .. field
 			local over, first = redis.call('GET', name) or '', 1
 			while first <= #over do
 				local head = struct.unpack('>I4', over, first)
-				if math.floor(head / 32) + KEPT >= today then break end
+				if math.floor(head / PAST_DAY) + KEPT >= today then break end
 				first = first + 4 + head % 8
 			end
 			local size = n < 256 and 1 or n < 65536 and 2 or 7
-			over = string.sub(over, first) .. struct.pack('>I4I' .. size, (day * 4 + number) * 8 + size, n)
+			over = string.sub(over, first) .. struct.pack('>I4I' .. size, day * PAST_DAY + latest * PAST_HOUR + number * 8 + size, n)
 			redis.call('SET', name, over, 'PX', (KEPT + 1) * 86400000)
+		elseif day > 0 then
+			keepHour(field, day, number, '', latest, 0)
 		end
-		day, n = today, 0
+		local newest = hour ~= NO_HOUR and redis.call('HGET', KEYS[1], 'e' .. field)
+		if newest and struct.unpack('>I3', newest) >= today then keepHour(field, today, number, '', NO_HOUR, 0) end -- from before an import
+		day, n, latest = today, 0, hour
+	elseif today < day then
+		hour = 0
 	end
-	return struct.pack(DAY_COUNT, day, math.min(n + cost, MOST))
+	if hour > latest or latest == NO_HOUR then
+		keepHour(field, day, number, '', latest, n)
+		latest = hour
+	elseif hour < latest and cost > 0 then
+		keepHour(field, day, number, '', hour, nil, cost)
+	end
+	return struct.pack(DAY_COUNT, day, math.min(n + cost, MOST), latest)
 end
 

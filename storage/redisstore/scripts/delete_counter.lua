@@ -4,7 +4,8 @@
 -- Reads:  the open holds of the key and of the user
 -- Writes: the fields of the counter, the tombstone, the data keys, the open holds
 --
--- KEYS  1 hash of counters  2 tombstone  3… data keys of the key or user: history, past days, days of meters, request ids; without data keys, the data stays
+-- KEYS  1 hash of counters  2 tombstone  3… data keys of the key or user: history, past days, days of meters, hours, request ids; without data keys, the data
+--       stays
 -- ARGV  1 lifetime of the tombstone in milliseconds  2 Seq of the key, or u
 --       3… other fields of the key or user; the keys of a user are deleted separately
 --

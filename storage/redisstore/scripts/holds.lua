@@ -1,8 +1,8 @@
 -- Open holds, for several scripts. The field o and the Seq of a key, or ou, lists the open holds that a counter has counted, the first to
 -- expire first. An element of a list has OPEN bytes: the end of the hold in Unix milliseconds, and the random part of its id.
 --
--- Reads:  endHolds: the lists and the existence of the holds; changePast: past days; findHold, addHold, unlist, secondOf: nothing
--- Writes: unlist: the list; endHolds: the lists and the holds; changePast: past days; findHold, addHold, secondOf: nothing
+-- Reads:  endHolds: the lists and the existence of the holds; changePast: past days; changedHour, changePast: hours; findHold, addHold, unlist, secondOf: nothing
+-- Writes: unlist: the list; endHolds: the lists and the holds; changePast: past days; changedHour, changePast: hours; findHold, addHold, secondOf: nothing
 
 local OPEN = 30
 
@@ -54,22 +54,33 @@ local function secondOf(counter)
 	return (struct.unpack('>I5', counter, wide and #counter - 4 or 1))
 end
 
--- changePast adds a difference to a number of a past day. The number keeps its place among the past days of the field.
-local function changePast(field, date, number, by)
-	local name, at, n = string.sub(KEYS[1], 1, -2) .. 't:' .. field, nil, 0
+-- changedHour adds a difference to an hour of a number of a day, which has changed by `done`: less than the difference if that has made it negative.
+-- latest is its latest hour.
+local function changedHour(field, date, number, hour, by, done, latest)
+	if hour ~= latest then keepHour(field, date, number, '', hour, nil, by) end
+	if done ~= by then keepHour(field, date, number, '', NO_HOUR, nil, done - by) end
+end
+
+-- changePast adds a difference to a number of a past day and, unless it is nil, to an hour of that. The number keeps its place among the past days of
+-- the field.
+local function changePast(field, date, number, by, hour)
+	local name, at, n, latest = string.sub(KEYS[1], 1, -2) .. 't:' .. field, nil, 0, nil
 	local past, first, size = redis.call('GET', name) or '', 1, 0
 	while first <= #past do
 		local head = struct.unpack('>I4', past, first)
-		if math.floor(head / 8) == date * 4 + number then
-			at, size = first, 4 + head % 8
-			n = struct.unpack('>I' .. (head % 8), past, first + 4)
+		local bytes = head % 8
+		if math.floor(head / PAST_DAY) == date and math.floor(head / 8) % 4 == number then
+			at, size, latest = first, 4 + bytes, math.floor(head / PAST_HOUR) % 32
+			n = struct.unpack('>I' .. bytes, past, first + 4)
 		end
-		first = first + 4 + head % 8
+		first = first + 4 + bytes
 	end
+	local after = math.min(math.max(0, n + by), MOST)
+	if hour then changedHour(field, date, number, hour, by, after - n, latest) end
 	if not at and by <= 0 then return end
-	n = math.min(math.max(0, n + by), MOST)
-	local bytes = n < 256 and 1 or n < 65536 and 2 or 7
+	local bytes = after < 256 and 1 or after < 65536 and 2 or 7
+	local head = date * PAST_DAY + (latest or hour) * PAST_HOUR + number * 8 + bytes
 	at = at or #past + 1
-	past = string.sub(past, 1, at - 1) .. struct.pack('>I4I' .. bytes, (date * 4 + number) * 8 + bytes, n) .. string.sub(past, at + size)
+	past = string.sub(past, 1, at - 1) .. struct.pack('>I4I' .. bytes, head, after) .. string.sub(past, at + size)
 	redis.call('SET', name, past, 'PX', (KEPT + 1) * 86400000)
 end

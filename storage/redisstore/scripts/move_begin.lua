@@ -4,7 +4,7 @@
 -- Writes: the frozen flag of the counter, open holds; a tombstone if there is no counter
 --
 -- KEYS  1 hash of counters of the old user  2 tombstone of the key there
---       3… data keys of the key: history, past days, days of meters, request ids
+--       3… data keys of the key: history, past days, days of meters, hours, request ids
 -- ARGV  1 Seq of the key  2 number of the move, from 1, modulo 256
 --       3 lifetime of the tombstone in milliseconds
 --

@@ -6,10 +6,10 @@
 -- Writes: the counter, its fields and data keys, the latest entry in the user's counter; deletes the key's tombstone
 --
 -- KEYS  1 hash of counters of the new user  2 tombstone of the user  3 tombstone of the key there
---       4… data keys of the key: history, past days, days of meters, request ids
+--       4… data keys of the key: history, past days, days of meters, hours, request ids
 -- ARGV  1 Seq of the key  2 number of the move, modulo 256  3 the counter from move_begin
---       4 time of the old user's latest entry, '' for none  5 to 9 each field of MOVED, '' for none
---       10… DUMP and TTL in milliseconds of each data key
+--       4 time of the old user's latest entry, '' for none  5 to 10 each field of MOVED, '' for none
+--       11… DUMP and TTL in milliseconds of each data key
 --
 -- Returns nil, or 0 if it does nothing.
 
@@ -18,7 +18,7 @@ if redis.call('EXISTS', KEYS[2]) > 0 or hasLeft(KEYS[3], move) then return 0 end
 local here = redis.call('HGET', KEYS[1], ARGV[1])
 if here and string.byte(here, moves_at) == move then return 0 end
 for i = 4, #KEYS do -- first, since RESTORE may fail: an older server rejects a DUMP of a newer one
-	local content, lives = ARGV[2 * i + 2], ARGV[2 * i + 3]
+	local content, lives = ARGV[2 * i + 3], ARGV[2 * i + 4]
 	redis.call('UNLINK', KEYS[i])
 	if content and content ~= '' then redis.call('RESTORE', KEYS[i], lives, content) end
 end

@@ -1,20 +1,27 @@
--- Returns the counter and the days of a key or user.
+-- Returns the counter and the days of a key or user, also with hours.
 --
--- Reads:  fields of the hash of counters, the past days, the days of meters
+-- Reads:  fields of the hash of counters, the past days, the days of meters, hours
 -- Writes: nothing
 --
--- KEYS  1 hash of counters  2 past days, a string  3 days of meters, a hash
--- ARGV  1 the only date to read, '' for all  2… fields: the counter, the other day fields, the other meters
+-- KEYS  1 hash of counters  2 past days, a string  3 days of meters, a hash  4 hours, a list; only to read hours
+-- ARGV  1 number of dates, 0 to read all days  2… the dates  then fields: the counter, the other day fields, the other meters, the newest day
+--       with hours
 --
--- Returns the fields, then the past days, then dates and the days of meters; nil for each that is missing. With a date, it returns nil for the past
--- days.
+-- Returns the fields, then the past days, then dates and the days of meters, then the hours; nil for each that is missing. Of dates without hours
+-- the past days are missing.
 
-local out = redis.call('HMGET', KEYS[1], unpack(ARGV, 2))
-if ARGV[1] == '' then
-	out[#out + 1] = redis.call('GET', KEYS[2])
+local dates = tonumber(ARGV[1])
+local out = redis.call('HMGET', KEYS[1], unpack(ARGV, 2 + dates))
+out[#out + 1] = (dates == 0 or KEYS[4]) and redis.call('GET', KEYS[2]) or false
+if dates == 0 then
 	out[#out + 1] = redis.call('HGETALL', KEYS[3])
 else
-	out[#out + 1] = false
-	out[#out + 1] = {ARGV[1], redis.call('HGET', KEYS[3], ARGV[1]) or ''}
+	local days = {}
+	for i = 2, 1 + dates do
+		days[#days + 1] = ARGV[i]
+		days[#days + 1] = redis.call('HGET', KEYS[3], ARGV[i]) or ''
+	end
+	out[#out + 1] = days
 end
+if KEYS[4] then out[#out + 1] = redis.call('LRANGE', KEYS[4], 0, -1) end
 return out

@@ -1,8 +1,8 @@
 -- Imports a counter: it replaces the usage, the times of the last use and of the last denial, and the denials without history
 -- entry. It keeps the allowed requests of the replaced counter's day if that is another day.
 --
--- Reads:  the counter
--- Writes: the counter, its other meters, the denials of a user, and past days
+-- Reads:  the counter, and past days
+-- Writes: the counter, its other meters, the denials of a user, past days, and hours, of which none gets what is imported
 --
 -- KEYS  1 hash of counters
 -- ARGV  1 Seq of the key, or u  2 the counter  3 its other meters, '' for none  4 its day, 0 for none
@@ -13,16 +13,23 @@
 local field, new = ARGV[1], ARGV[2]
 local counter = redis.call('HGET', KEYS[1], field)
 if not counter then return 0 end
-local form, now, used = string.byte(counter, form_at), 0, 0 -- used is the usage on the calendar day
-if form % 4 >= 2 then
-	used, now = struct.unpack('>I7I5', counter, #counter - 11)
-else
-	used, now = struct.unpack('>I5', counter, #counter - 4), struct.unpack('>I5', counter)
+local used, number, day, hour = todayOf(counter, field)
+local form, today = string.byte(counter, form_at), tonumber(ARGV[4])
+keepHour(field, day, number, '', hour, used)
+if day ~= today then
+	local past, first, at = redis.call('GET', string.sub(KEYS[1], 1, -2) .. 't:' .. field) or '', 1, nil
+	while first <= #past do
+		local head = struct.unpack('>I4', past, first)
+		if math.floor(head / PAST_DAY) == today and math.floor(head / 8) % 4 == number then at = first end
+		first = first + 4 + head % 8
+	end
+	if at then -- a past day that the counter has again
+		local head = struct.unpack('>I4', past, at)
+		keepHour(field, today, number, '', math.floor(head / PAST_HOUR) % 32, (struct.unpack('>I' .. head % 8, past, at + 4)))
+	end
+	if used > 0 then addDay(struct.pack(DAY_COUNT, day, used, hour), 0, day + 1, NO_HOUR, field, number) end
 end
-local day = math.floor(now / 86400)
-if used > 0 and day ~= tonumber(ARGV[4]) then
-	addDay(struct.pack(DAY_COUNT, day, used), 0, day + 1, field, field == 'u' and SHARED_ALLOWED or ALLOWED)
-end
+keepHour(field, today, number, '', NO_HOUR, (todayOf(new, field)))
 local own, refused = string.sub(counter, latest_at, moves_at), tonumber(ARGV[5])
 if field == 'u' then
 	local denials = redis.call('HGET', KEYS[1], 'nu')

@@ -1,11 +1,11 @@
 -- Ends an open hold: core.Store.Settle, and the end of a hold that has expired.
 --
--- Reads:  the hold, the counters of the user and the key, their open holds and days
--- Writes: the hold, both counters, their open holds and days, both histories
+-- Reads:  the hold, the counters of the user and the key, their open holds, days and hours
+-- Writes: the hold, both counters, their open holds, days and hours, both histories
 --
 -- KEYS  1 hash of counters  2 history of the user  3 history of the key, or again of the user
 --       4 the hold: its status, 0 while it is open; Unix milliseconds of its end; what only the programs read
---       5… past days and days of meters of the user and the key, by the names that the script builds
+--       5… past days, days of meters and hours of the user and the key, by the names that the script builds
 -- ARGV  1 the settlement, packed  2 Seq of the key, or u for a hold without a key
 --       3 the entry for the histories  4 the hold afterwards  5 its lifetime in milliseconds  6 random part of its id
 --
@@ -46,7 +46,7 @@ if not keeps then
 		s, n, name, rest = struct.unpack('>i1I7I1c0', ARGV[1], rest)
 		changes[name] = s * n
 	end
-	local holdDay = math.floor(held / 86400)
+	local holdDay, holdHour, hour = math.floor(held / 86400), math.floor(held / 3600) % 24, math.floor(sec / 3600)
 	local days = {{ALLOWED, '#', by + (released and 1 or 0)}} -- the changes of the days of meters
 	for name, n in pairs(changes) do days[#days + 1] = {ALLOWED, name, n} end
 
@@ -74,11 +74,9 @@ if not keeps then
 				for _, ofMeter in pairs(meters) do ofMeter[p] = 0 end
 			end
 		end
-		local date = math.floor(now / 86400)
-		if date < day then
-			if t > 0 then addDay(struct.pack(DAY_COUNT, date, t), 0, day, field, number) end
-			t = 0
-		end
+		local date, latest = math.floor(now / 86400), math.floor(now / 3600)
+		if latest < hour then addDay(struct.pack(DAY_COUNT, date, t, latest % 24), 0, day, hour % 24, field, number) end
+		if date < day then t = 0 end
 		now = math.max(now, sec)
 		changes.requests = by
 		for name, n in pairs(changes) do
@@ -90,17 +88,19 @@ if not keeps then
 			end
 			local cut = ofMeter[MONTH] - month - n
 			if cut ~= 0 and held >= since[MONTH] then
-				addMeters(field, holdDay, isUser, {{ADJUSTED, name, cut}})
-				if isUser or not shared then addMeters('u', holdDay, false, {{ADJUSTED, name, cut}}) end -- the deciding counter
+				addMeters(field, holdDay, holdDay, holdHour, isUser, {{ADJUSTED, name, cut}})
+				if isUser or not shared then addMeters('u', holdDay, holdDay, holdHour, false, {{ADJUSTED, name, cut}}) end -- the deciding counter
 			end
 		end
-		addMeters(field, holdDay, isUser, days)
+		addMeters(field, holdDay, holdDay, holdHour, isUser, days)
 		changes.requests = nil
 		if holdDay == math.floor(now / 86400) then
+			local before = t
 			t = math.min(math.max(0, t + by), MOST)
+			changedHour(field, holdDay, number, holdHour, by, t - before, math.floor(now / 3600) % 24)
 			if t == 0 then changePast(field, holdDay, number, -MOST) end -- from before an import
 		else
-			changePast(field, holdDay, number, by)
+			changePast(field, holdDay, number, by, holdHour)
 		end
 
 		local usage = meters.requests
@@ -120,12 +120,14 @@ if not keeps then
 		if isUser then user = counter else key = counter end
 	end
 
-	addMeters('u', holdDay, false, days)
-	local date, n = struct.unpack(DAY_COUNT, addDay(userDay, 0, holdDay, 'u', ALLOWED)) -- an import may have removed the day of the hold
+	addMeters('u', holdDay, holdDay, holdHour, false, days)
+	local date, n, latest = struct.unpack(DAY_COUNT, addDay(userDay, 0, holdDay, holdHour, 'u', ALLOWED)) -- an import may have removed the day of the hold
 	if date == holdDay then
-		redis.call('HSET', KEYS[1], 'au', struct.pack(DAY_COUNT, date, math.min(math.max(0, n + by), MOST)))
+		local after = math.min(math.max(0, n + by), MOST)
+		changedHour('u', date, ALLOWED, holdHour, by, after - n, latest)
+		redis.call('HSET', KEYS[1], 'au', struct.pack(DAY_COUNT, date, after, latest))
 	else
-		changePast('u', holdDay, ALLOWED, by)
+		changePast('u', holdDay, ALLOWED, by, holdHour)
 	end
 end
 -- The hold is no longer open.

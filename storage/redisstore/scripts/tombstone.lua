@@ -5,8 +5,8 @@
 -- Writes: the tombstone
 
 -- The fields that move with a counter, before its Seq: the lateness of the history, the DAY_COUNT of denials, the other
--- meters, both buckets.
-local MOVED = {'l', 'd', 'm', 'r', 'k'}
+-- meters, both buckets, the newest day with hours.
+local MOVED = {'l', 'd', 'm', 'r', 'k', 'e'}
 
 -- hasLeft reports whether the key was deleted, or has left with this move or a later one.
 local function hasLeft(tombstone, move)
