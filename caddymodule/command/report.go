@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -106,6 +107,9 @@ func printableRows(rows [][]string) [][]string {
 func reportUsage(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	s, query := running.Service, r.URL.Query()
 	q, err := adminapi.ParseReport(query, s.Today())
+	if e, ok := errors.AsType[*core.Error](err); ok {
+		return nil, badRequest(fmt.Errorf("--%s: %s", strings.ReplaceAll(e.Field, "_", "-"), lowerFirst(e.Detail)))
+	}
 	if err != nil {
 		return nil, err
 	}

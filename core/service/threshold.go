@@ -27,7 +27,7 @@ type FullCounter struct {
 	Fullest         int               // the index of the fullest limit in Limits
 	ExhaustsAt      []time.Time       // when each of Limits is used up at the present pace; zero: not before its reset
 
-	// Denied is the cost of the denied requests of the key or user, on the days of the window of the fullest limit.
+	// Denied is the number of denied requests of the key or user, on the days of the window of the fullest limit.
 	Denied int64
 }
 
@@ -172,8 +172,8 @@ func (s *Service) countDenied(ctx context.Context, account string, list []FullCo
 		}
 		first := max(core.DateOf(c.Window.Start), today-core.DaysKept+1)
 		days, err := s.store.Days(ctx, of, min(first, today), today)
-		for _, d := range days {
-			c.Denied = core.AddSaturating(c.Denied, d.Denied)
+		for i := range days {
+			c.Denied = core.AddSaturating(c.Denied, days[i].Requests().Denied)
 		}
 		return err
 	})
