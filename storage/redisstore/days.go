@@ -27,15 +27,15 @@ func dayFields(field string) []dayField {
 	return []dayField{{field, record.DayAllowed}, {"d" + field, record.DayDenied}}
 }
 
-// Each number of a past day has a head of 4 bytes: the date, then hourBits for its latest hour, then numberBits for which number it is, then
-// sizeBits for the size of the number in bytes.
+// Each number of a past day has a head of 4 bytes: the date, then hourBits for its latest hour, then numberBits for its index, then sizeBits for the
+// size of its value in bytes.
 const (
 	hourBits   = 5
 	numberBits = 2
 	sizeBits   = 3
 )
 
-// addPast decodes past days, and adds them.
+// addPast decodes past days. It adds them to days, and their latest hours to latest.
 func addPast(days record.Days, latest latestHours, past string) error {
 	for r := record.NewReader([]byte(past)); !r.Ended(); {
 		head := r.Uint(4)
@@ -51,7 +51,7 @@ func addPast(days record.Days, latest latestHours, past string) error {
 	return nil
 }
 
-// appendPast encodes one number of a past day. It belongs to no hour: encodeHours has the hours.
+// appendPast encodes one number of a past day, with noHour as its latest hour: encodeHours encodes the hours.
 func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	size := 7
 	switch {
@@ -64,7 +64,7 @@ func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
 }
 
-// addMeterDays adds the days of meters in pairs of a date and the numbers of the meters.
+// addMeterDays decodes the days of meters, pairs of a date and the numbers of the meters. It adds them to days, and their latest hours to latest.
 func addMeterDays(days record.Days, latest latestHours, pairs []string) error {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		date, err := strconv.ParseInt(pairs[i], 10, 32)
@@ -163,13 +163,13 @@ func (s *Store) DaysOf(ctx context.Context, ids []core.CounterID, first, last co
 	return lists, nil
 }
 
-// daySpan is which days are read.
+// daySpan selects the days that a read returns.
 type daySpan struct {
-	dates []core.Date // none: all
-	hours bool        // with hours, of these dates
+	dates []core.Date // empty for all days
+	hours bool        // also read the hours of these days
 }
 
-// spanOf returns what has the days or hours from first to last.
+// spanOf returns a span that includes the days or hours from first to last.
 func spanOf(first, last core.Date) daySpan {
 	span := daySpan{hours: last.IsHour()}
 	if last.Day()-first.Day() < hourDays && (first.IsHour() || first == last) {
@@ -180,8 +180,8 @@ func spanOf(first, last core.Date) daySpan {
 	return span
 }
 
-// only reports whether the span is a single day, without hours.
-func (s *daySpan) only() bool { return len(s.dates) == 1 && !s.hours }
+// singleDay reports whether the span is one day, without hours.
+func (s *daySpan) singleDay() bool { return len(s.dates) == 1 && !s.hours }
 
 // counterDays are the days of a user or key, and its counter.
 type counterDays struct {
@@ -190,11 +190,11 @@ type counterDays struct {
 	latest  core.Date // latest date of a number
 }
 
-// daysOf returns the days of some users or keys. It reads a single day without past days, and then those
-// that are of another day with them.
+// daysOf returns the days of some users or keys. For a single day, it first reads no past days. It then reads the counters again whose latest
+// day is another one, with their past days.
 func (s *Store) daysOf(ctx context.Context, ids []core.CounterID, span daySpan) ([]counterDays, error) {
 	all, err := readLocated(ctx, s, ids, s.readDays(span))
-	if err != nil || !span.only() {
+	if err != nil || !span.singleDay() {
 		return all, err
 	}
 	var other []core.CounterID
@@ -211,7 +211,7 @@ func (s *Store) daysOf(ctx context.Context, ids []core.CounterID, span daySpan) 
 	return all, err
 }
 
-// readDays reads counters with their days. If only one day is asked for, the past days are missing.
+// readDays reads counters with their days in a span. A span with dates and without hours has no past days.
 func (s *Store) readDays(span daySpan) reading[counterDays] {
 	return reading[counterDays]{func(at location, loaded bool) rueidis.Completed {
 		keys := []string{at.slot.counters(), at.slot.pastDays(at.field), at.slot.meterDays(at.field)}
@@ -242,11 +242,11 @@ func decodeDays(at location, r rueidis.RedisResult, hours bool) (c counterDays, 
 	fields := dayFields(at.field)
 	var latest latestHours
 	var newest string
-	var ended []string
+	var elements []string
 	if want := len(fields) + 4; hours && len(parts) == want+2 {
 		latest = latestHours{}
 		newest, _ = text(parts[len(fields)+2])
-		if ended, err = parts[want+1].AsStrSlice(); err != nil {
+		if elements, err = parts[want+1].AsStrSlice(); err != nil {
 			return c, false, unavailable(err)
 		}
 		parts = slices.Delete(parts, len(fields)+2, len(fields)+3)
@@ -293,7 +293,7 @@ func decodeDays(at location, r rueidis.RedisResult, hours bool) (c counterDays, 
 		c.latest = max(c.latest, t.Date())
 	}
 	if hours {
-		if err := latest.addTo(c.days, ended, newest); err != nil {
+		if err := latest.addTo(c.days, elements, newest); err != nil {
 			return c, false, err
 		}
 	}
@@ -339,7 +339,7 @@ func (s *Store) listsOf(ctx context.Context, ids []core.CounterID, span daySpan)
 // pastDaysTTL is how long past days live after the last write, in milliseconds.
 var pastDaysTTL = strconv.Itoa((core.DaysKept + 1) * day * 1000)
 
-// hoursTTL is the same for hours. See hours.lua.
+// hoursTTL is how long hours live after the last write, in milliseconds. See hours.lua.
 var hoursTTL = strconv.Itoa(10 * day * 1000)
 
 // SetDays implements [core.Importer].

@@ -73,13 +73,13 @@ func (s *Store) moveToDeleted(ctx context.Context, account string, k task, days 
 	return s.commit(ctx, b, version)
 }
 
-// oldChunks returns the names of records with hours that are too old, when hours are added. They are as many as a quarter of a year fills: the
-// records before have been removed with the hours of users that were deleted meanwhile.
+// oldChunks returns the names of the records of expired hours in the 90 days before the kept hours, nil if days has no hours. Earlier deletions of users
+// have removed still older records.
 func oldChunks(days []core.CounterDay) (names []string) {
 	if len(days) == 0 || !days[len(days)-1].Date.IsHour() {
 		return nil
 	}
-	newest := min(days[len(days)-1].Date, core.HourOf(time.Now())) // an hour may be of a wrong clock
+	newest := min(days[len(days)-1].Date, core.HourOf(time.Now())) // a wrong clock may have counted an hour of the future
 	first := record.DeletedChunk(newest - core.HoursKept)
 	for n := first - 1; n >= first-90*24/32; n-- {
 		names = append(names, strconv.FormatInt(n, 10))

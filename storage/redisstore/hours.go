@@ -5,21 +5,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// The hours of a day as scripts/hours.lua describes them.
+// The format of hours: see scripts/hours.lua.
 const (
-	hourDays  = 8 // how many days have hours: core.HoursKept hours can begin on the first of them. An import may bring more
-	hourNamed = 16
-	noHour    = 31 // after an import, a number has traffic in no hour
+	hourDays   = 8  // days in the list of hours: core.HoursKept hours can touch 8 days. An import may add more
+	namedMeter = 16 // added to the size in an entry: the name of the meter follows
+	noHour     = 31 // the hour of imported traffic whose hour is unknown
 )
 
-// dayNumber names a number of a day.
+// dayNumber identifies a number of a day.
 type dayNumber struct {
 	date   core.Date
 	meter  string
 	number int
 }
 
-// latestHours maps each number of a day to its latest hour and its value. A nil map stays empty.
+// latestHours maps each number of a day to its latest hour and its value on that day. A nil map stays empty.
 type latestHours map[dayNumber]struct {
 	hour  int
 	value int64
@@ -34,9 +34,9 @@ func (l latestHours) set(of dayNumber, hour int, value int64) {
 	}
 }
 
-// addTo decodes the hours of a counter, and adds them and the latest hours. newest is the hoursField.
-func (l latestHours) addTo(days record.Days, ended []string, newest string) error {
-	unknown := core.Date(-1) // the hours of this day and of the days before it are not known
+// addTo adds the hours of a counter to days: the hours in the elements of the list, and the latest hours. newest is the value of hoursField.
+func (l latestHours) addTo(days record.Days, elements []string, newest string) error {
+	unknown := core.Date(-1) // the hours of this day and of all earlier days are unknown
 	if newest != "" {
 		unknown = core.Date(record.NewReader([]byte(newest)).Uint(3))
 	}
@@ -47,15 +47,15 @@ func (l latestHours) addTo(days record.Days, ended []string, newest string) erro
 		}
 		values[of] = value
 	}
-	for _, b := range ended {
+	for _, b := range elements {
 		r := record.NewReader([]byte(b))
 		date := core.Date(r.Uint(3))
 		for !r.Ended() {
 			code, size, meter := r.Uint(1), r.Uint(1), core.MeterRequests
-			if size >= hourNamed {
+			if size >= namedMeter {
 				meter = r.Bytes(int(r.Uint(1)))
 			}
-			size %= hourNamed
+			size %= namedMeter
 			shift := 64 - 8*size
 			if value := int64(r.Uint(int(size))<<shift) >> shift; !r.Failed() {
 				add(dayNumber{date, meter, int(code % 8)}, int(code/8), value)
@@ -64,7 +64,7 @@ func (l latestHours) addTo(days record.Days, ended []string, newest string) erro
 		if r.Failed() {
 			return record.ErrDamaged
 		}
-		unknown = date - hourDays // of the last one
+		unknown = date - hourDays // the last element has the newest date
 	}
 	for of, x := range l {
 		if of.date > unknown {
@@ -74,11 +74,13 @@ func (l latestHours) addTo(days record.Days, ended []string, newest string) erro
 	return nil
 }
 
+// hourOfDate returns an hour of a day, from 0 to 23.
 func hourOfDate(date core.Date, hour int) core.Date {
 	return core.HourOf(date.Start()) + core.Date(hour)
 }
 
-// encodeHours returns the hours in a sorted list of days and hours: the elements of the stored list, each behind its size. It returns "" without hours.
+// encodeHours returns the stored form of the hours in a sorted list of days and hours, "" without hours: the elements for set_days.lua, each after its
+// size.
 func encodeHours(list []core.CounterDay) string {
 	if len(list) == 0 || !list[len(list)-1].Date.IsHour() {
 		return ""
@@ -98,7 +100,7 @@ func encodeHours(list []core.CounterDay) string {
 	return string(b)
 }
 
-// encodeHoursOf returns the entries of the hours of a date.
+// encodeHoursOf returns the entries of the hours of a date. Traffic of the day that is in no hour gets entries with noHour.
 func encodeHoursOf(date core.Date, list []core.CounterDay) (b []byte) {
 	values, ofDay := map[dayNumber]int64{}, map[dayNumber]int64{}
 	var all []dayNumber
@@ -152,7 +154,7 @@ func appendHour(b []byte, of dayNumber, hour int, value int64) []byte {
 	if of.meter == core.MeterRequests {
 		b = append(b, byte(size))
 	} else {
-		b = appendMeter(append(b, byte(size+hourNamed)), of.meter)
+		b = appendMeter(append(b, byte(size+namedMeter)), of.meter)
 	}
 	return record.AppendUint(b, size, uint64(value))
 }

@@ -103,8 +103,9 @@ func (n keySlot) requestIDs(field string) string        { return string(n) + "i:
 func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
 func (n keySlot) tombstone(field string) string         { return string(n) + "x:" + field }
 
-// dayKeys returns the keys with the days of a user, and of one of its keys unless field is userField. A script that changes several of them gets all of them as KEYS,
-// although it builds their names itself: otherwise Redis stops the script in the middle while the slot moves to another master.
+// dayKeys returns the keys in Redis with the days of a user, and of one of its API keys unless field is userField. A script that changes several of
+// them builds their names itself, and still gets all of them as KEYS. Without them in KEYS, Redis stops the script in the middle while the slot moves to
+// another master.
 func (n keySlot) dayKeys(field string) []string {
 	keys := []string{n.pastDays(userField), n.meterDays(userField), n.hours(userField)}
 	if field != userField {

@@ -35,7 +35,7 @@ type rankQueue struct {
 	quit    chan struct{}   // closed by Close
 }
 
-// add adds changes. send reports that the caller must run sendRanks.
+// add adds changes to the queue. send reports that the caller must run sendRanks, because no goroutine runs it.
 func (q *rankQueue) add(account string, list []core.Ranked) (send bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,7 +56,7 @@ func (q *rankQueue) add(account string, list []core.Ranked) (send bool) {
 	return send
 }
 
-// drop notes that changes of an account were dropped.
+// drop records that changes of an account were dropped.
 func (q *rankQueue) drop(account string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,8 +83,8 @@ func (q *rankQueue) take() (changes map[string][]core.Ranked, dropped map[string
 	return changes, dropped
 }
 
-// ended reports whether nothing waits. Then the next add runs sendRanks again.
-func (q *rankQueue) ended() bool {
+// stopIfEmpty reports whether the queue is empty. sendRanks then stops, and the next add starts it again.
+func (q *rankQueue) stopIfEmpty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sending = len(q.waiting)+len(q.dropped) > 0
@@ -109,7 +109,7 @@ func (s *Store) Rank(ctx context.Context, account string, list []core.Ranked, so
 	return nil
 }
 
-// sendRanks sends the queued changes, until the queue is empty. Close waits for one attempt. After a loss the changes wait for [Store.Accept].
+// sendRanks sends the queued changes, until the queue is empty. Close waits for one attempt. After a loss, the changes stay queued until [Store.Accept].
 func (s *Store) sendRanks() {
 	for closing := false; !closing; {
 		select {
@@ -120,18 +120,18 @@ func (s *Store) sendRanks() {
 		if s.refusal() == nil {
 			s.sendRanksOnce(closing)
 		}
-		if s.rankQueue.ended() {
+		if s.rankQueue.stopIfEmpty() {
 			return
 		}
 	}
 }
 
-// sendRanksOnce sends the changes that wait. Those of an account that cannot be reached wait again.
+// sendRanksOnce sends the queued changes. After an error, the changes of that account are queued again, unless the store is closing.
 func (s *Store) sendRanksOnce(closing bool) {
 	changes, dropped := s.rankQueue.take()
 	for account, list := range changes {
 		for part := range slices.Chunk(list, rankBatch) {
-			if err := s.soon(func(ctx context.Context) error { return s.rank(ctx, s.client, account, part) }); err == nil {
+			if err := s.withTimeout(func(ctx context.Context) error { return s.rank(ctx, s.client, account, part) }); err == nil {
 				list = list[len(part):]
 				continue
 			}
@@ -144,14 +144,14 @@ func (s *Store) sendRanksOnce(closing bool) {
 	}
 	for account := range dropped {
 		forget := s.client.B().Del().Key(s.o.account(account).rankingState()).Build()
-		if err := s.soon(func(ctx context.Context) error { return s.client.Do(ctx, forget).Error() }); err != nil {
+		if err := s.withTimeout(func(ctx context.Context) error { return s.client.Do(ctx, forget).Error() }); err != nil {
 			s.rankQueue.drop(account)
 		}
 	}
 }
 
-// soon calls fn with the timeout of one call.
-func (s *Store) soon(fn func(context.Context) error) error {
+// withTimeout calls fn with the timeout of one call.
+func (s *Store) withTimeout(fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
 	defer cancel()
 	return fn(ctx)

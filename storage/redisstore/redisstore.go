@@ -65,7 +65,7 @@ type Store struct {
 	warnings    warningLog
 	health      healthCache
 	rankQueue   rankQueue
-	maxRanked   int // core.MaxRanked
+	maxRanked   int // counters of a ranking: core.MaxRanked, less in tests
 
 	background sync.WaitGroup // goroutines that may outlive their call; Close waits for them
 

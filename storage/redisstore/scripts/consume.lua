@@ -13,7 +13,8 @@
 --       2 history of the user, a list     3 history of the key, if there is a key
 --       4 request ids of the key, a hash  5 request ids of the day before; only with a request id or a hold
 --       6 the hold; only with a hold
---       then past days, days of meters and hours of the user and the key, by the names that the script builds; only if the script changes days of meters
+--       then past days, days of meters and hours of the user and the key; only if the script changes days of meters. The script builds their names
+--       itself
 -- ARGV  1 the request, packed  2 Seq of the key, or u for a request or an adjustment without a key
 --       3 the entry for the histories, marked as allowed, with the reason of a refusal, or as an adjustment
 --       4 digest of the request id  5 terms for the reply to a repeat; only with a request id or a hold

@@ -7,8 +7,9 @@
 -- DAY_COUNT: date, number, latest hour.
 local DAY_COUNT = '>I3I7I1'
 
--- A number of a past day: the date, 5 bits for its latest hour, 2 for which number, 3 for the size of the number, together 4 bytes; the number.
-local PAST_DAY, PAST_HOUR = 1024, 32 -- the values of the date and of the hour
+-- A number of a past day has a head of 4 bytes, and the value. The head has the date, 5 bits of latest hour, 2 bits of index and 3 bits of size of the
+-- value in bytes.
+local PAST_DAY, PAST_HOUR = 1024, 32 -- the factors of the date and of the hour in the head
 
 -- RECORDED follows the DAY_COUNT of denials of a key: how many of these denials are in its history. An import sets none.
 local RECORDED, recorded_at = '>I2', 12
@@ -19,9 +20,10 @@ local ALLOWED, DENIED, SHARED_ALLOWED, SHARED_DENIED = 0, 1, 2, 3
 
 local KEPT = 400 -- days, see core.DaysKept
 
--- addDay adds cost to a DAY_COUNT for today and an hour, or for a later date if it has one and the first hour of that, and returns it. When a new
--- day begins, it appends the old one to the past days of the field, and removes too old ones. It
--- builds the key of the past days itself rather than get it in KEYS: it needs that key only once a day. With NO_HOUR the old day ends, and none begins.
+-- addDay adds cost to a DAY_COUNT, and returns the new DAY_COUNT. The cost counts today, in the given hour. If the DAY_COUNT is of a later date, the
+-- cost counts in the first hour of that date. When a new day begins, addDay appends the old one to the past days of the field, and removes the days that
+-- are too old. addDay builds the key of the past days itself rather than get it in KEYS, because it needs that key only once a day. With the hour NO_HOUR,
+-- addDay ends the old day and begins no other.
 local function addDay(count, cost, today, hour, field, number)
 	local day, n, latest = 0, 0, 0
 	if count then day, n, latest = struct.unpack(DAY_COUNT, count) end
@@ -41,7 +43,7 @@ local function addDay(count, cost, today, hour, field, number)
 			keepHour(field, day, number, '', latest, 0)
 		end
 		local newest = hour ~= NO_HOUR and redis.call('HGET', KEYS[1], 'e' .. field)
-		if newest and struct.unpack('>I3', newest) >= today then keepHour(field, today, number, '', NO_HOUR, 0) end -- from before an import
+		if newest and struct.unpack('>I3', newest) >= today then keepHour(field, today, number, '', NO_HOUR, 0) end -- entries of today are from before an import
 		day, n, latest = today, 0, hour
 	elseif today < day then
 		hour = 0

@@ -54,15 +54,15 @@ local function secondOf(counter)
 	return (struct.unpack('>I5', counter, wide and #counter - 4 or 1))
 end
 
--- changedHour adds a difference to an hour of a number of a day, which has changed by `done`: less than the difference if that has made it negative.
--- latest is its latest hour.
+-- changedHour adds the difference `by` to an hour of a number of a day. latest is the latest hour of the number. The number itself has changed by `done`,
+-- which differs from `by` if a bound of the number has cut off a part. That part belongs to no hour.
 local function changedHour(field, date, number, hour, by, done, latest)
 	if hour ~= latest then keepHour(field, date, number, '', hour, nil, by) end
 	if done ~= by then keepHour(field, date, number, '', NO_HOUR, nil, done - by) end
 end
 
--- changePast adds a difference to a number of a past day and, unless it is nil, to an hour of that. The number keeps its place among the past days of
--- the field.
+-- changePast adds a difference to a number of a past day, and to an hour of that day unless hour is nil. The number keeps its place among the past days
+-- of the field.
 local function changePast(field, date, number, by, hour)
 	local name, at, n, latest = string.sub(KEYS[1], 1, -2) .. 't:' .. field, nil, 0, nil
 	local past, first, size = redis.call('GET', name) or '', 1, 0

@@ -1,24 +1,31 @@
--- Hours of days, for several scripts. Each number of a day has its latest hour beside it: in day_counts.lua, in meter_days.lua, and for a counter in
--- its time. What a number was when earlier hours of its day ended is in the list e: and the field of a counter. So a request in the hour of the one
--- before changes no hours, and a day with traffic in one hour only needs none.
+-- The hours of the last days, for several scripts.
 --
--- The list has the last 8 days, the newest last, each as the date in 3 bytes and its entries. An entry is the end of an hour for one number:
--- 8 * hour + number; size of the value, plus 16 if the meter is another one than requests; the length and the name of that meter; the number when the
--- hour ended. The difference to the entry before of the same number is the traffic of the hour. What a number has more than in its last entry is the
--- traffic of its latest hour. NO_HOUR as an hour leaves the difference out of all hours, after an import.
+-- Each number of a day is stored with its latest hour: in a DAY_COUNT and a past day (day_counts.lua), and in a METER_DAY (meter_days.lua). The latest hour
+-- of the number in a counter follows from the time of the counter. When a later hour begins, keepHour stores the value that the number has at the end of the
+-- earlier hour. A second request in the same hour therefore writes no hours. A day with traffic in a single hour needs no list.
 --
--- The field e and the field of a counter is the newest day that the list has had. The hours of that day and of the days before are unknown when the
--- list has expired.
+-- The list e:<field> has one element for each of the last 8 days, the newest last: the date in 3 bytes, and entries. An entry is the value of one number
+-- at the end of one hour:
+--   8 * hour + index of the number                     1 byte
+--   size of the value, plus 16 if a name follows       1 byte
+--   name of the meter, for other meters than requests  its length in 1 byte, and the name
+--   value                                              signed
+-- The traffic of an hour is the value minus the value of the previous entry of the same number. The traffic of the latest hour is the number minus the
+-- value of its last entry. The difference of an entry with NO_HOUR belongs to no hour. An import writes such entries.
 --
--- Reads:  that list and that field
--- Writes: that list and that field
+-- The field e<field> of the hash of counters has the newest day that the list has had. If the list has expired, the hours of that day and of all
+-- earlier days are unknown.
+--
+-- Reads:  the list and the field
+-- Writes: the list and the field
 
 local MOST = 9007199254740991 -- 2^53 - 1: the largest exact integer of a Lua number
 local NO_HOUR = 31
 
--- keepHour ends an hour of a number of a day: the number was n then. Or, with `by`, the number changes by that in an hour that is not its latest one.
+-- keepHour stores n as the value of a number at the end of an hour. With `by`, keepHour instead adds `by` to the traffic of an hour other than the latest
+-- hour of the number. meter is '' for requests.
 local function keepHour(field, date, number, meter, hour, n, by)
-	local DATE, DAYS, LIVES = '>I3', 8, 10 * 86400000 -- 168 hours are on 8 days. The list outlives them, for clocks that differ.
+	local DATE, DAYS, LIVES = '>I3', 8, 10 * 86400000 -- 168 hours can touch 8 days. The list lives 2 days longer, because clocks differ.
 	local function pack(hour, value)
 		value = math.min(math.max(-MOST, value), MOST)
 		local bits, code = value < 0 and -1 - value or value, 8 * hour + number
@@ -46,7 +53,7 @@ local function keepHour(field, date, number, meter, hour, n, by)
 	if not by then
 		if n == 0 and entries == '' then return end
 		entries = entries .. pack(hour, n)
-	else -- changes the entry of the hour and those behind it. A missing entry becomes the first one.
+	else -- add `by` to the entry of the hour and to all later entries of the number. A missing entry is first added in front of all others.
 		local pieces, found = {}, false
 		for pass = 1, 2 do
 			local pos = 1

@@ -4,15 +4,15 @@
 -- Reads:  this hash, and hours
 -- Writes: this hash, and hours
 
--- METER_DAY is a number of a day: 8 * latest hour + its index, the meter, the value.
+-- METER_DAY is a number of a day: 8 * latest hour + index of the number, the meter, the value.
 local METER_DAY = '>I1I1c0i8'
 
 -- ADJUSTED follows the numbers in day_counts.lua. The index of a number of shared traffic is ALLOWED or DENIED plus SHARED, or ADJUSTED plus
 -- SHARED_ADJUSTED.
 local ADJUSTED, SHARED, SHARED_ADJUSTED = 4, 2, 1
 
--- addMeters adds changes to the numbers of a date, in an hour of today, or in the first hour of another date. A change is the index of a number, a meter
--- and a value. With shared, it changes the shared traffic of the user, otherwise the whole traffic.
+-- addMeters adds changes to the numbers of a date. A change is the index of a number, a meter and a value. The changes count in the given hour if the date
+-- is today, otherwise in the first hour of the date. With shared, addMeters changes the shared traffic of the user, otherwise the whole traffic.
 local function addMeters(field, date, today, hour, shared, changes)
 	if date ~= today then hour = 0 end
 	local name, day = string.sub(KEYS[1], 1, -2) .. 'y:' .. field, string.format('%d', date)
@@ -38,7 +38,7 @@ local function addMeters(field, date, today, hour, shared, changes)
 		end
 	end
 	packed = ''
-	for id, value in pairs(values) do -- also a 0: its hours may be others
+	for id, value in pairs(values) do -- keep a 0, because its hours may not be 0
 		packed = packed .. struct.pack(METER_DAY, codes[id], #id - 1, string.sub(id, 2), value)
 	end
 	if packed == '' then return end

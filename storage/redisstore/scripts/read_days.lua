@@ -1,14 +1,14 @@
--- Returns the counter and the days of a key or user, also with hours.
+-- Returns the counter and the days of a key or user, and with KEYS[4] also the hours.
 --
 -- Reads:  fields of the hash of counters, the past days, the days of meters, hours
 -- Writes: nothing
 --
--- KEYS  1 hash of counters  2 past days, a string  3 days of meters, a hash  4 hours, a list; only to read hours
+-- KEYS  1 hash of counters  2 past days, a string  3 days of meters, a hash  4 hours, a list; only if hours are read
 -- ARGV  1 number of dates, 0 to read all days  2… the dates  then fields: the counter, the other day fields, the other meters, the newest day
 --       with hours
 --
--- Returns the fields, then the past days, then dates and the days of meters, then the hours; nil for each that is missing. Of dates without hours
--- the past days are missing.
+-- Returns the fields, then the past days, then dates and the days of meters, then the hours; nil for each that is missing. The past days are nil if
+-- ARGV lists dates and hours are not read.
 
 local dates = tonumber(ARGV[1])
 local out = redis.call('HMGET', KEYS[1], unpack(ARGV, 2 + dates))

@@ -2,7 +2,7 @@
 -- entry. It keeps the allowed requests of the replaced counter's day if that is another day.
 --
 -- Reads:  the counter, and past days
--- Writes: the counter, its other meters, the denials of a user, past days, and hours, of which none gets what is imported
+-- Writes: the counter, its other meters, the denials of a user, past days, and hours: the imported usage counts in no hour
 --
 -- KEYS  1 hash of counters
 -- ARGV  1 Seq of the key, or u  2 the counter  3 its other meters, '' for none  4 its day, 0 for none
@@ -23,7 +23,7 @@ if day ~= today then
 		if math.floor(head / PAST_DAY) == today and math.floor(head / 8) % 4 == number then at = first end
 		first = first + 4 + head % 8
 	end
-	if at then -- a past day that the counter has again
+	if at then -- the imported counter is of a day among the past days
 		local head = struct.unpack('>I4', past, at)
 		keepHour(field, today, number, '', math.floor(head / PAST_HOUR) % 32, (struct.unpack('>I' .. head % 8, past, at + 4)))
 	end

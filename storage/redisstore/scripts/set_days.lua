@@ -5,7 +5,7 @@
 --
 -- KEYS  1 hash of counters  2 past days  3 days of meters, a hash  4 hours, a list
 -- ARGV  1 Seq of the key, or u  2 past days  3 their lifetime in milliseconds
---       4 hours: the elements of the list, oldest first, each behind its size in 3 bytes; '' for none  5 their lifetime in milliseconds
+--       4 elements of the list of hours, oldest first, each after its size in 3 bytes; '' for none  5 their lifetime in milliseconds
 --       6 number of days of meters, then the date and the numbers of each
 --       then name and value of each other day field, '' to delete the field
 --

@@ -5,7 +5,7 @@
 --
 -- KEYS  1 hash of counters  2 history of the user  3 history of the key, or again of the user
 --       4 the hold: its status, 0 while it is open; Unix milliseconds of its end; what only the programs read
---       5… past days, days of meters and hours of the user and the key, by the names that the script builds
+--       5… past days, days of meters and hours of the user and the key; the script builds their names itself
 -- ARGV  1 the settlement, packed  2 Seq of the key, or u for a hold without a key
 --       3 the entry for the histories  4 the hold afterwards  5 its lifetime in milliseconds  6 random part of its id
 --
@@ -89,7 +89,7 @@ if not keeps then
 			local cut = ofMeter[MONTH] - month - n
 			if cut ~= 0 and held >= since[MONTH] then
 				addMeters(field, holdDay, holdDay, holdHour, isUser, {{ADJUSTED, name, cut}})
-				if isUser or not shared then addMeters('u', holdDay, holdDay, holdHour, false, {{ADJUSTED, name, cut}}) end -- the deciding counter
+				if isUser or not shared then addMeters('u', holdDay, holdDay, holdHour, false, {{ADJUSTED, name, cut}}) end -- cut off by the deciding counter
 			end
 		end
 		addMeters(field, holdDay, holdDay, holdHour, isUser, days)

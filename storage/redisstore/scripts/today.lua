@@ -3,7 +3,7 @@
 -- Reads:  nothing
 -- Writes: nothing
 
--- todayOf returns the usage of a counter on its calendar day, the number of a day that this is, the day and its latest hour.
+-- todayOf returns the usage of a counter on its latest day, the index of this number, the day, and its latest hour.
 local function todayOf(counter, field)
 	local used, now
 	if string.byte(counter, form_at) % 4 >= 2 then
