@@ -31,8 +31,8 @@ func newFilter(o ImportOptions, to Sink, pass string) *filter {
 		all: newDigest(), kept: Counts{}}
 }
 
-// margin is longer than an import takes. The target keeps imported entries for this much longer than the retention, and hours for this much
-// longer than it has to.
+// margin is longer than an import takes. The target keeps imported entries for this much longer than the retention. newFilter leaves out hours that
+// expire within this time.
 const margin = 24 * time.Hour
 
 func (f *filter) report() Report {

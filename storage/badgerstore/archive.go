@@ -18,7 +18,7 @@ import (
 // The archive has the days and the hours that have ended. One record has one day, or one hour, of all counters of a page, so that a query for many
 // keys or users reads few records. The hours of a page come after its days. The first checkpoint after a day ends writes the day's numbers, in the
 // transaction that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
-// harmless. The same is true of hours.
+// harmless. An hour is archived in the same way.
 //
 //	if a counter has numbers of meters:
 //	  archiveNames  1 byte
@@ -38,7 +38,7 @@ const (
 	archiveHourTime = core.HoursKept*time.Hour + keptLonger
 )
 
-// expired reports whether a day or an hour is not kept any longer.
+// expired reports whether the archive no longer keeps a day or an hour.
 func expired(date core.Date, now time.Time) bool {
 	if date.IsHour() {
 		return date < core.HourOf(now.Add(-archiveHourTime))
@@ -244,7 +244,7 @@ func (r view) eachArchived(page ref, first, last core.Date, fn func(core.Date, *
 	})
 }
 
-// archived reads a day or hour of a page, and reports whether the archive has it.
+// archived reads a day or hour of a page, and reports whether the archive has that day or hour.
 func (r view) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
 	err = r.read(archivePath(page, date), func(value []byte) error { return a.decode(value, page.kind, date) })
 	if errors.Is(err, badger.ErrKeyNotFound) {

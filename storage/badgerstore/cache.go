@@ -30,7 +30,7 @@ type counter struct {
 	daysSet bool // SetDays has replaced the days since the running checkpoint took the counter
 	savedBy savedBy
 
-	loadedFrom int64 // the position of the page that the counter was loaded from
+	loadedFrom int64 // the position up to which the page had the events when the counter was loaded
 
 	changes uint32        // number of changes
 	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
@@ -76,7 +76,7 @@ type shard struct {
 	// pending has the counters that are not in memory and differ from their pages.
 	pending map[ref]pendingEvents
 
-	written uint64 // number of counters that checkpoints have written to their pages: a load that may have read an earlier page reads again
+	written uint64 // number of counters that checkpoints have written to their pages. If it grows during a load, the load reads again
 
 	requestIDs  requestIDs
 	open        map[ref][]*openHold      // the open holds of each counter that has counted them, sorted by until

@@ -325,8 +325,8 @@ func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 }
 
 // markWritten marks the counters and request ids of a batch as written. A counter that has not changed since take is
-// no longer dirty. A counter that was loaded since take is another object, and stays dirty. If it was loaded from the earlier page, it has the changes of
-// days that the archive now has.
+// no longer dirty. A counter that was loaded since take is another object, and stays dirty. A counter that was loaded from the earlier page still has
+// changes of days that are now in the archive: markWritten drops these changes.
 func (b *batch) markWritten(all *counterCache) {
 	for _, written := range b.counters {
 		sh := all.shard(written.ref)

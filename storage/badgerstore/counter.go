@@ -43,12 +43,12 @@ type counterState struct {
 	// see jump.
 	chain []int64
 
-	// days has the numbers of days and hours that the archive lacks, or has with older values. Of each number but windowNumber, the
-	// last day is the latest, and so is the last hour. Of windowNumber, days has only those that have ended.
+	// days has the numbers of days and hours that the archive lacks, or has with older values. The last element of a number is its latest day or
+	// hour. Of windowNumber, days has only ended days and hours.
 	days []dayNumber
 
-	// inHour is windowNumber in the hour, its last one; the hour is 0 without any. Most keys have no other number that the archive lacks, and then no
-	// days in memory.
+	// inHour is the value of windowNumber in its latest hour; hour is 0 if there is none. For most keys, the archive lacks no other number, so days
+	// is nil and takes no memory.
 	inHour       int64
 	hour         core.Date
 	archiveStale bool // the days and hours in the archive do not count: the counter was deleted, or an import replaces them

@@ -14,7 +14,7 @@ import (
 const (
 	stateStale = 1 << iota // archiveStale
 	stateMore              // optional numbers follow the usage
-	stateHour              // there is a last hour
+	stateHour              // windowNumber has a latest hour
 	stateFlags = iota      // number of flags
 )
 
@@ -27,20 +27,21 @@ const (
 //	late              uvarint of nanoseconds
 //	at                varint of seconds after last used
 //	usage             uvarints: requests of each period, in the order of their numbers, and of today
-//	hour              with stateHour: the distance of the last hour and the usage in it, varints
-//	costs             the cost of requests on days and in hours: twice their number, a uvarint, plus 1 if there are numbers of meters; of each the
-//	                  distance, the number with its marks, and the usage: varint, uvarint, uvarint for a day and varint for an hour
+//	hour              with stateHour: the distance of the latest hour and the usage in that hour, varints
+//	costs             the cost of requests on days and in hours: twice their count, a uvarint, plus 1 if numbers of meters follow; for each, the
+//	                  distance, the kind and the usage: varint, uvarint, and a uvarint for a day or a varint for an hour
 //	with stateMore:
 //	  omitted denials uvarint
 //	  denials         the day of the last denials, and the number recorded on that day, plus refusedFollows: uvarints
 //	  last refused    with refusedFollows: the second, uvarint
 //	  meters          their number, uvarint; of each meter its name, a text, and the usage of each period
-//	numbers of meters if there are any: their number, uvarint; for each, the place of the meter in the list of names from 1, or 0 and its
-//	                  name, a text, "" for requests; the distance, the number with its marks, and the usage: varint, uvarint, varint
+//	numbers of meters if there are any: their count, a uvarint; for each, the place of the meter in the list of names from 1, or 0 and its
+//	                  name, a text, "" for requests; the distance, the kind and the usage: varint, uvarint, varint
 //	chain             uvarints, newest first: each the distance from the position after it, the first from applied
 //
-// A distance is by how many days a day is before the day of newest, or by how many hours an hour is before the hour of newest. The list of names has
-// those of the meters, and then those before this number that had the place 0.
+// The distance of a day is the number of days from it to the day of newest. The distance of an hour is the number of hours from it to the hour of newest.
+// The kind is the low 8 bits of a dayKind: index and marks. The list of names has the names of the meters in the record, and then each name that was
+// written with place 0.
 func (t *counterState) encode(b []byte) []byte {
 	flags := t.flags()
 	b = binary.AppendUvarint(b, uint64(t.applied)<<stateFlags|flags)
@@ -64,9 +65,9 @@ func (t *counterState) encode(b []byte) []byte {
 	for _, d := range t.days {
 		switch {
 		case d.number.ofDay():
-			b = binary.AppendUvarint(d.appendPlace(b, newest), uint64(d.used))
+			b = binary.AppendUvarint(d.appendKey(b, newest), uint64(d.used))
 		case d.number.fixed():
-			b = binary.AppendVarint(d.appendPlace(b, newest), d.used)
+			b = binary.AppendVarint(d.appendKey(b, newest), d.used)
 		}
 	}
 	if flags&stateMore != 0 {
@@ -118,16 +119,16 @@ func (t *counterState) appendMore(b []byte) []byte {
 // hourAt returns the hour of a moment.
 func hourAt(m moment) core.Date { return core.HourOf(m.time()) }
 
-// appendPlace appends the distance of a day or hour from the newest hour, and the number with its marks.
-func (d dayNumber) appendPlace(b []byte, newest core.Date) []byte {
+// appendKey appends the distance of a day or hour from the newest hour, and the low 8 bits of its kind.
+func (d dayNumber) appendKey(b []byte, newest core.Date) []byte {
 	if !d.number.hour() {
 		newest = newest.Day()
 	}
 	return binary.AppendUvarint(binary.AppendVarint(b, int64(newest-d.date)), uint64(d.number&0xff))
 }
 
-// place reads what appendPlace appends. The number is less than numbers.
-func (r *decoder) place(newest core.Date, numbers int) (d dayNumber) {
+// key reads the distance and the kind that appendKey wrote. It fails if the index of the number is not less than numbers.
+func (r *decoder) key(newest core.Date, numbers int) (d dayNumber) {
 	distance := core.Date(r.Varint())
 	if d.number = dayKind(r.Uvarint()); !d.number.hour() {
 		newest = newest.Day()
@@ -139,7 +140,7 @@ func (r *decoder) place(newest core.Date, numbers int) (d dayNumber) {
 	return d
 }
 
-// meterNames returns the names of the meters.
+// meterNames returns the names of the meters of the counter, in the order of Meters.
 func (t *counterState) meterNames() (names []string) {
 	for m := t.Meters; m != nil; m = m.Next {
 		names = append(names, m.Meter)
@@ -163,7 +164,7 @@ func (t *counterState) appendMeterDays(b []byte, newest core.Date) []byte {
 			}
 			b = record.AppendText(b, name)
 		}
-		b = binary.AppendVarint(d.appendPlace(b, newest), d.used)
+		b = binary.AppendVarint(d.appendKey(b, newest), d.used)
 	}
 	return b
 }
@@ -181,7 +182,7 @@ func (r *decoder) meterDays(t *counterState, newest core.Date) {
 			r.Fail()
 			return
 		}
-		d := r.place(newest, record.DayMeterNumbers)
+		d := r.key(newest, record.DayMeterNumbers)
 		d.number |= kindOfMeter(names[place-1], 0)
 		d.used = r.Varint()
 		t.days = append(t.days, d)
@@ -228,7 +229,7 @@ func decodeState(b []byte) (t counterState, err error) {
 	}
 	costs := r.Uvarint()
 	for n := costs >> 1; n > 0 && !r.Failed(); n-- {
-		d := r.place(newest, record.DayNumbers)
+		d := r.key(newest, record.DayNumbers)
 		if d.number.hour() {
 			d.used = r.Varint()
 		} else {

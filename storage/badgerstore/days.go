@@ -25,8 +25,8 @@ func windowNumber(kind uint32) dayKind {
 	return record.DaySharedAllowed
 }
 
-// countDay adds a request to the days of its key or user, but not to the hours. It does not add the usage of the counter itself, which is in the
-// windows: see counterState.count.
+// countDay adds a request to the days of its key or user. countMeters adds the request to the hours, and counterState.count adds the usage of the
+// counter itself to the windows.
 func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
 	switch {
 	case denied:
@@ -89,8 +89,8 @@ func (t *counterState) changeDay(number dayKind, by int64, date core.Date) {
 	}
 }
 
-// countMeters adds an event to the numbers of the meters, on the day that counts the cost of the request, and all its numbers to those of an hour of that
-// day. cut is what a settlement has cut off the usage of this counter, see [core.Counter.CutOff].
+// countMeters adds an event to the numbers of the meters on the day that counts the cost of the request. It also adds the event to all numbers of one hour
+// of that day. cut is the part that a settlement has cut off for this counter, see [core.Counter.CutOff].
 func (t *counterState) countMeters(kind uint32, e *event, cut []core.MeterCost) {
 	if e.Cost == 1 && len(e.Costs) == 0 && e.Adjustment == nil && e.Settlement == nil { // most requests
 		t.countOne(kind, e)
@@ -128,12 +128,12 @@ func (t *counterState) countMeters(kind uint32, e *event, cut []core.MeterCost) 
 	if !e.shared {
 		cut = e.cut
 	}
-	for _, m := range cut { // the deciding counter has cut off as much of the usage of the user
+	for _, m := range cut { // cut off by the deciding counter: the days of the user have the same adjustment
 		t.addMeter(all, kindOfMeter(m.Meter, record.DayAdjusted), m.Cost)
 	}
 }
 
-// countOne is countMeters for a request with cost 1 on no other meter. Such a request changes only hours.
+// countOne is countMeters for a request with cost 1 and no cost on another meter. Such a request changes only numbers of hours.
 func (t *counterState) countOne(kind uint32, e *event) {
 	number := dayKind(record.DayAllowed)
 	if e.Denied {
@@ -146,10 +146,10 @@ func (t *counterState) countOne(kind uint32, e *event) {
 	}
 }
 
-// dayAndHour is where an event counts: on a day, and in an hour of that day.
+// dayAndHour is the day on which an event counts, and an hour of that day.
 type dayAndHour struct{ date, hour core.Date }
 
-// placesOf returns where all traffic of an event counts, and where its shared traffic does.
+// placesOf returns the day and hour that count all traffic of an event, and those that count its shared traffic.
 func (t *counterState) placesOf(kind uint32, e *event) (all, shared dayAndHour) {
 	at := e.At
 	switch {
@@ -175,7 +175,7 @@ func (t *counterState) placesOf(kind uint32, e *event) (all, shared dayAndHour) 
 	return all, shared
 }
 
-// dateOf returns the day on which a number of the cost of requests was counted last: countDay has just counted it.
+// dateOf returns the latest day of a number of the cost of requests. countDay has just counted the request on this day.
 func (t *counterState) dateOf(kind uint32, number dayKind) core.Date {
 	if number != windowNumber(kind) {
 		if i := t.lastDay(number); i >= 0 {
@@ -208,12 +208,12 @@ func (t *counterState) addHour(kind uint32, hour core.Date, number dayKind, by i
 	}
 }
 
-// present returns windowNumber in the last hour.
+// present returns the value of windowNumber in the latest hour.
 func (t *counterState) present(kind uint32) dayNumber {
 	return dayNumber{t.hour, dayHour | windowNumber(kind), t.inHour}
 }
 
-// addNumber adds to a number that may be negative, and is not windowNumber.
+// addNumber adds to a number that may be negative. The number is not windowNumber.
 func (t *counterState) addNumber(date core.Date, number dayKind, by int64) {
 	switch i := t.lastDay(number); {
 	case i < 0 || t.days[i].date < date: // the archive has no such day
@@ -248,8 +248,8 @@ type endedDays struct {
 	archiveStale bool // see counterState
 }
 
-// forPage returns the state that the page has after a checkpoint, and the days and hours that the archive has then. Counts are still added to
-// the last day of each number except windowNumber, so these days stay on the page.
+// forPage returns the state that a checkpoint writes to the page, and the days and hours that it writes to the archive. The latest day and the latest hour of
+// each number except windowNumber can still grow, so the page keeps them.
 func (t *counterState) forPage(kind uint32) (page counterState, ended endedDays) {
 	page, ended.archiveStale = *t, t.archiveStale
 	page.archiveStale = false
@@ -277,7 +277,7 @@ func (t *counterState) dropArchived(ended endedDays) {
 		}
 	}
 	if len(ended.list) > 0 {
-		t.days = append([]dayNumber(nil), t.days...) // needs less memory than the longer list, for an hour
+		t.days = append([]dayNumber(nil), t.days...) // a copy frees the memory of the longer list until the next hour ends
 	}
 	t.archiveStale = t.archiveStale && !ended.archiveStale
 }
@@ -309,7 +309,7 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	}
 }
 
-// setDays replaces all days and hours with those of a list that are kept.
+// setDays replaces all days and hours with the days and hours of a list, without expired ones: see record.Kept.
 func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 	t.days, t.hour, t.inHour, t.archiveStale = nil, 0, 0, true
 	for _, day := range record.Kept(list) {

@@ -14,7 +14,7 @@ func deletedPath(account string, chunk int64) path {
 	return at(kindDeleted).text(account).number(chunk - math.MinInt32)
 }
 
-// chunkIn returns the number at the end of such a path.
+// chunkIn returns the number of the chunk at the end of a deletedPath.
 func chunkIn(p path) int64 { return int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32 }
 
 // deletedAtOnce is the number of deleted users whose days are in memory at once: 400 days of three meters take 100 KB.

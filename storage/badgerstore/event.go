@@ -67,7 +67,7 @@ type event struct {
 	opened   int64            // of a settlement: the position of the event that opened the hold
 	adjusted int64            // of an adjustment: the result of [core.Counter.Adjust]
 	ownOnly  bool             // see core.Consumption.OwnOnly
-	cut      []core.MeterCost // of a settlement of a hold that the key has counted alone: see core.Counter.CutOff
+	cut      []core.MeterCost // of a settlement that is not Shared: what the counter of the key cuts off, see core.Counter.CutOff
 	since    *core.Since      // of a user with anchors; nil for the calendar
 	idToFind string           // the request id by which a repeat finds the event: [core.Consumption.RequestID]; "" for none
 	first    *answer          // the answer to the request, if it has an idToFind
@@ -135,7 +135,7 @@ func (e *event) holdID() string {
 //	  cost that was held              uvarint
 //	  costs that were held            as below, with their number
 //	  position of the hold            uvarint
-//	  cut                             their number, a uvarint; of each the meter, a text, and the cost, a varint
+//	  cut                             count, a uvarint; for each, the meter, a text, and the cost, a varint
 //	flags                             1 byte
 //	account, key, user                uvarints
 //	at                                time

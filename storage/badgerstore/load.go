@@ -268,7 +268,7 @@ func (r view) refOf(id core.CounterID) (ref, error) {
 	return r.refIn(account, id)
 }
 
-// refIn is refOf of a counter of the account with a number, 0 for a missing account.
+// refIn is refOf for a counter of an account. account is the number of the account, 0 for a missing account.
 func (r view) refIn(account int64, id core.CounterID) (ref, error) {
 	if account == 0 {
 		return ref{}, nil

@@ -39,7 +39,7 @@ func (r *rankings) of(account string) *ranking {
 // ranking is the ranking of an account. It takes about 300 bytes for each counter.
 type ranking struct {
 	mu      sync.Mutex
-	most    int                       // counters
+	max     int                       // maximum number of counters
 	byName  map[string]*rankedCounter // by record.RankName
 	lists   map[string]*ranklist.List // by meter; "" for the highest fill of any meter
 	ends    windowEnds
@@ -47,9 +47,9 @@ type ranking struct {
 	wholeAt time.Time // see [core.Ranking.WholeAt]
 }
 
-// newRanking returns an empty ranking of at most most counters.
-func newRanking(most int) *ranking {
-	return &ranking{most: most, byName: map[string]*rankedCounter{}, lists: map[string]*ranklist.List{"": {}}}
+// newRanking returns an empty ranking of at most max counters.
+func newRanking(max int) *ranking {
+	return &ranking{max: max, byName: map[string]*rankedCounter{}, lists: map[string]*ranklist.List{"": {}}}
 }
 
 // rankedCounter is a counter in a ranking.
@@ -70,7 +70,7 @@ func (r *ranking) rankLocked(c *core.Ranked) {
 		fills = core.RaiseFills(present, c.Fills)
 	}
 	r.setLocked(name, present, slices.Clone(fills))
-	if r.lists[""].Len() > r.most {
+	if r.lists[""].Len() > r.max {
 		r.cut = true
 		last, _ := r.lists[""].Last()
 		r.setLocked(last.Name, r.byName[last.Name].fills, nil)
@@ -149,12 +149,12 @@ func (r *ranking) sweepLocked(at time.Time, n int) {
 	r.checkCutLocked()
 }
 
-// completeLocked stores the time at which all counters were ranked. It does not change cut: counters may have been left out meanwhile.
+// completeLocked stores the time at which all counters were ranked. It keeps cut, because counters may have been left out while they were ranked.
 func (r *ranking) completeLocked(at time.Time) { r.wholeAt = at.Round(0).UTC() }
 
-// checkCutLocked forgets the time of CompleteRanking if counters were left out and fewer than half of most are left.
+// checkCutLocked forgets the time of CompleteRanking if counters were left out and fewer than half of max are left.
 func (r *ranking) checkCutLocked() {
-	if r.cut && r.lists[""].Len() < r.most/2 {
+	if r.cut && r.lists[""].Len() < r.max/2 {
 		r.cut, r.wholeAt = false, time.Time{}
 	}
 }

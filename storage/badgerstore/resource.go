@@ -134,14 +134,14 @@ func (r reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, i
 	return records, f.Len(), fault(err)
 }
 
-// A page is dense if its numbers are in a range of at most maxSpread times as many numbers: then an iterator is faster than one read for each record. A read takes as long
-// as 10 steps of an iterator, and the iterator as long as 4 reads to begin.
+// A read of one record takes as long as 10 steps of an iterator. The start of an iterator takes as long as 4 reads. An iterator is therefore faster for at
+// least minDense records whose numbers span less than maxSpread times their count.
 const (
 	minDense  = 8
 	maxSpread = 4
 )
 
-// recordsAt returns the records with numbers, which are in ascending order and which an index has: a missing record is damage.
+// recordsAt returns the records with the numbers, which are in ascending order. The numbers come from an index, so a missing record is damage.
 func (r reader) recordsAt(kind resource.Kind, numbers []int64) (records [][]byte, err error) {
 	for some := range slices.Chunk(numbers, iteratorRecords) {
 		first, last := some[0], some[len(some)-1]
@@ -170,6 +170,7 @@ func (r reader) recordsAt(kind resource.Kind, numbers []int64) (records [][]byte
 	return records, nil
 }
 
+// commonPrefix returns the longest path that a and b both begin with.
 func commonPrefix(a, b path) path {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -178,7 +179,7 @@ func commonPrefix(a, b path) path {
 	return a[:n]
 }
 
-// Members implements [resource.Reader]. Sets have numbers only.
+// Members implements [resource.Reader]. The sets have only numbers, so the ids of the members are "".
 func (r reader) Members(set string, offset, n int) ([]resource.Member, error) {
 	f, err := r.index(setPath(r.account, set))
 	if err != nil {

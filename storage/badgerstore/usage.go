@@ -70,10 +70,10 @@ func (d dayNumber) addTo(t *core.DayTotals) {
 	}
 }
 
-// listedDays is the capacity of a list of days: a month.
+// listedDays is the initial capacity of a list of days, enough for a month.
 const listedDays = 32
 
-// setIn sets a number in a sorted list of days. Most numbers are of the last day of the list or a later day.
+// setIn sets a number in a sorted list of days. It is fast for the last day of the list and for later days, which most numbers belong to.
 func (d dayNumber) setIn(list *[]core.CounterDay) {
 	i, found := len(*list)-1, true
 	switch {

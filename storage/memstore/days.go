@@ -71,7 +71,7 @@ func (d *days) changeOne(date core.Date, shared bool, ch record.DayChange) {
 	*to = core.AddSigned(*to, ch.By)
 }
 
-// adjustDay adds an adjustment to the days of the deciding counter, and of the user unless it is of the own limits of a key.
+// adjustDay adds an adjustment to the days of the deciding counter. It also adds the adjustment to the days of the user, unless the adjustment is OwnOnly.
 func (s *Store) adjustDay(c *core.Consumption, adjusted int64) {
 	counted := &record.Counted{Adjustment: c.Adjustment, Adjusted: adjusted}
 	if !c.OwnOnly {

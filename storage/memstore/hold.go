@@ -158,7 +158,7 @@ func (s *Store) settle(h *core.Hold, c *core.Consumption) {
 			for _, date := range []core.Date{date, date.HourIn(c.Settlement.HeldAt)} {
 				ch := record.DayChange{Meter: m.Meter, Number: record.DayAdjusted, By: m.Cost}
 				u.days.changeOne(date, shared, ch)
-				if i == 0 { // the deciding counter
+				if i == 0 { // cut off by the deciding counter
 					user.days.changeOne(date, false, ch)
 				}
 			}

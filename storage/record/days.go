@@ -115,7 +115,7 @@ func (c *Counted) CostChange() DayChange {
 	return change
 }
 
-// HourChanges returns the changes of an hour: those of the meters, and the cost of requests.
+// HourChanges returns the changes of an hour: the changes of the meters, and the change of the cost of requests.
 func (c *Counted) HourChanges() []DayChange {
 	list := c.Changes()
 	if cost := c.CostChange(); cost.By != 0 {

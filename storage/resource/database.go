@@ -58,7 +58,7 @@ type Reader interface {
 	Records(kind Kind, ids ...string) ([][]byte, error)
 	// Page returns at most n records of a set, from offset on in the order of their numbers, and the size of the set.
 	Page(kind Kind, set string, offset, n int) (records [][]byte, size int, err error)
-	// Members returns at most n members of a set, from offset on in the order of their numbers. They can change other sets, see [SetChange].
+	// Members returns at most n members of a set, from offset on in the order of their numbers. The members fit into a [SetChange] of another set.
 	Members(set string, offset, n int) ([]Member, error)
 	// Sizes returns the size of each set.
 	Sizes(sets ...string) ([]int, error)

@@ -8,13 +8,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// planUser is a user that may have a plan, as its own or by one of its keys.
+// planUser is a pair of a user and a plan that the user, or a key of the user, may have.
 type planUser struct {
 	user int64
 	plan string
 }
 
-// listPlanUsers changes the sets of the users on a plan: [core.UserFilter.OnPlan].
+// listPlanUsers changes the sets that list the users on a plan, see [core.UserFilter.OnPlan].
 func (t *tx) listPlanUsers(c *Changes) error {
 	pairs := map[planUser]bool{}
 	for _, u := range c.Users {
@@ -63,7 +63,7 @@ func addPlanUsers[T any](all map[planUser]bool, c *Change[T], pair func(*T) plan
 	}
 }
 
-// listPlanKeys changes the sets of the keys that a plan limits: [core.KeyFilter.UnderPlan].
+// listPlanKeys changes the sets that list the keys that a plan limits, see [core.KeyFilter.UnderPlan].
 func (t *tx) listPlanKeys(c *Changes) error {
 	var ids []string
 	for _, k := range c.Keys {
@@ -84,7 +84,7 @@ func (t *tx) listPlanKeys(c *Changes) error {
 	return t.movePlanKeys(c)
 }
 
-// planSets returns the sets of the keys under a plan that a key is in. ofUser returns the user before or after the transaction.
+// planSets returns the sets of listPlanKeys that have a key, none for a nil key. ofUser returns the user before or after the transaction.
 func (t *tx) planSets(k *core.Key, ofUser func(*Change[core.User]) *core.User) []string {
 	if k == nil {
 		return nil
@@ -98,6 +98,7 @@ func (t *tx) planSets(k *core.Key, ofUser func(*Change[core.User]) *core.User) [
 
 func planOf(u *core.User) string { return u.PlanID }
 
+// keyMember returns the member of a key in the sets of keys, the zero member for nil.
 func keyMember(k *core.Key) (m Member) {
 	if k != nil {
 		m = Member{k.Seq, k.ID}
@@ -105,7 +106,7 @@ func keyMember(k *core.Key) (m Member) {
 	return m
 }
 
-// keyPlanSets returns the sets that list a key under a plan while its user has a plan, "" for none.
+// keyPlanSets returns the sets of listPlanKeys that have a key. ofUser is the plan of its user, "" for none.
 func keyPlanSets(k *core.Key, ofUser string) (sets []string) {
 	for _, f := range k.PlanFilters(ofUser) {
 		sets = append(sets, KeySet(f))
@@ -113,7 +114,8 @@ func keyPlanSets(k *core.Key, ofUser string) (sets []string) {
 	return sets
 }
 
-// movePlanKeys moves the keys that draw on the plan of a user when the user gets another plan. Keys that the transaction changes have moved already.
+// movePlanKeys moves the keys without a plan of their own to other sets when their user gets another plan. listPlanKeys has already moved the keys that
+// the transaction changes.
 func (t *tx) movePlanKeys(c *Changes) error {
 	changed := map[int64]bool{}
 	for _, k := range c.Keys {
@@ -122,10 +124,10 @@ func (t *tx) movePlanKeys(c *Changes) error {
 		}
 	}
 	var sets []string
-	var shared []core.Key // a key with the status of the set
+	var shared []core.Key // for each set: a key with its status and without a plan
 	var users []*Change[core.User]
 	for _, u := range c.Users {
-		isNew := u.Before == nil && !u.Given // and has no keys
+		isNew := u.Before == nil && !u.Given // a new user has no keys
 		if isNew || of(planOf, u.Before) == of(planOf, u.After) {
 			continue
 		}
