@@ -108,8 +108,8 @@ type Consumption struct {
 	// Adjustment, if set, replaces the request: the store changes the deciding counter, and never denies.
 	Adjustment *Adjustment
 
-	// OwnOnly says that the Adjustment is of the own limits of a key whose requests the counter of its user decides. Shared is then false, and the use of
-	// the user stays as it is.
+	// OwnOnly means that the Adjustment changes only the own limits of a key whose requests the counter of its user decides. Shared is then false, and
+	// the usage of the user does not change.
 	OwnOnly bool
 
 	// Hold, if set, opens a hold on the costs of the request, if it is allowed.

@@ -134,7 +134,7 @@ type MeterTraffic struct {
 // Used returns the usage: the allowed cost plus the adjustments.
 func (t MeterTraffic) Used() int64 { return AddSigned(t.Allowed, t.Adjusted) }
 
-// Plus returns the sum. Each number is from -MaxLimit to MaxLimit.
+// Plus returns the sum of t and u. Each number is from -MaxLimit to MaxLimit.
 func (t MeterTraffic) Plus(u MeterTraffic) MeterTraffic {
 	return MeterTraffic{AddSigned(t.Allowed, u.Allowed), AddSigned(t.Denied, u.Denied), AddSigned(t.Adjusted, u.Adjusted)}
 }

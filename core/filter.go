@@ -23,6 +23,6 @@ type KeyFilter struct {
 	PlanID *string   // nil for any, "" for keys without a plan of their own
 	Status KeyStatus // "" for any
 
-	UnderPlan string // keys that a plan limits: with this plan, or without a plan of their own while their user has it; "" for any. With it, only Status is set
+	UnderPlan string // the plan that limits the key: its own, or without one the plan of its user; "" for any. Only Status may be set with it
 	HintTail  string // the last HintTailLength bytes of the hint, "" for any; no other member may be set with it
 }

@@ -85,7 +85,7 @@ func (k *Key) Filters() []KeyFilter {
 	return list
 }
 
-// PlanFilters returns the filters by UnderPlan that the key matches while its user has a plan, "" for none. A nil key matches none.
+// PlanFilters returns the filters by UnderPlan that the key matches. ofUser is the plan of its user, "" for none. A nil key matches no filter.
 func (k *Key) PlanFilters(ofUser string) []KeyFilter {
 	if k == nil || k.PlanID == "" && ofUser == "" {
 		return nil

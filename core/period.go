@@ -230,8 +230,8 @@ func (a Anchors) since(p Period, at int64) (start, end int64) {
 	return start, end
 }
 
-// resets returns when the usage in a window of a period no longer counts: at its end, unless a window that was open when an anchor came into force also counts in the
-// next one.
+// resets returns the time from which the usage in a window of a period no longer counts: the end of the window or, if its usage also counts in later
+// windows, the end of the last of them. See [Anchors.Since].
 func (a Anchors) resets(p Period, w Window) time.Time {
 	for len(a) > 0 && p.anchored() {
 		if since, _ := a.since(p, w.End.Unix()); since >= w.End.Unix() {

@@ -22,7 +22,7 @@ type Fill struct {
 	Meter   string
 	Period  Period
 	Percent int64 // used, in per cent of the limit, rounded down, at most MaxPercent
-	End     int64 // when the usage no longer counts, in Unix seconds: the end of the window, or of a later one, see [Anchors.Since]. NoEnd for never
+	End     int64 // the time from which the usage no longer counts, in Unix seconds; NoEnd for never. The end of the window or of a later one, see [Anchors.Since]
 }
 
 // The bounds of a [Fill].
@@ -95,7 +95,7 @@ func percent(used, limit int64) int64 {
 	return min(used*100/limit, MaxPercent)
 }
 
-// FillsOf returns the fills of the limits of one counter. The anchors are those of its user.
+// FillsOf returns the fills of the limits of one counter. a has the anchors of its user.
 func FillsOf(limits []LimitUsage, a Anchors) (fills []Fill) {
 	for i := range limits {
 		if f, ok := limits[i].fill(limits[i].Usage, a); ok {
@@ -157,8 +157,8 @@ func HighestFill(fills []Fill, meter string) (highest int64) {
 	return highest
 }
 
-// FillHash returns a hash of the fills of the counters of a request after its decision, 0 without fills. raised reports that the request itself has
-// raised one of them.
+// FillHash returns a hash of the fills of the counters of a request after its decision, 0 without fills. raised reports whether the request itself has
+// raised a fill.
 func (c *Consumption) FillHash(v *ConsumeResult) (hash uint64, raised bool) {
 	if v.Limits == nil { // the usual request, without copies
 		l := c.LimitAt(0)
@@ -177,7 +177,7 @@ func (c *Consumption) FillHash(v *ConsumeResult) (hash uint64, raised bool) {
 	return hash, raised
 }
 
-// raises reports whether the cost of the request has changed how many whole per cent of a limit are used.
+// raises reports whether the request has raised the used share of a limit, in whole per cent.
 func (c *Consumption) raises(l Limit, used int64) bool {
 	cost := c.CostOn(l.Meter)
 	return cost > 0 && percent(used, l.Max) != percent(max(0, used-cost), l.Max)

@@ -26,8 +26,9 @@ func (c *Counter) Settle(s *Settlement, ch *Charge) {
 	}
 }
 
-// CutOff returns, for each meter whose usage in the month a [Counter.Settle] now would move out of its bounds, the part of the difference that Settle will cut
-// off: positive for not subtracted, negative for not added. It changes nothing.
+// CutOff returns the parts of the differences that [Counter.Settle] with the same arguments cuts off, because the usage in the month stays from 0 to
+// MaxLimit. It has an element for each meter with such a part: positive for a part that is not subtracted, negative for a part that is not added.
+// CutOff does not change the counter.
 func (c *Counter) CutOff(s *Settlement, ch *Charge) (cut []MeterCost) {
 	since := ch.since()
 	if s.HeldAt.Unix() < since[Month] {

@@ -205,7 +205,7 @@ type Store interface {
 	// with allowed requests. The numbers of a meter stay from -[MaxLimit] to MaxLimit.
 	//
 	// A settlement adds the differences of the costs to the allowed costs on the day of its hold. A release also subtracts the request. The result
-	// of [Counter.CutOff] is added to Adjusted of that counter on the same day; that of the deciding counter also to Adjusted of the user.
+	// of [Counter.CutOff] is added to Adjusted of that counter on the same day. The result of the deciding counter is also added to Adjusted of the user.
 	//
 	// For each meter, the sum of Allowed and Adjusted over the days of a month is the usage of the counter of a key in that month. For the counter
 	// of a user, this is true of the Shared traffic of its days. For a day, a week and a year, the sum may differ after a change was cut off at 0

@@ -16,18 +16,18 @@ import (
 
 // The bounds of the addresses that a [Service] remembers.
 const (
-	maxAddresses       = 20_000           // of all accounts. They take about 8 MB
+	maxAddresses       = 20_000           // addresses of all accounts. They take about 8 MB
 	callersOfAddress   = 4                // the latest callers of an address
 	recordAddressAgain = 10 * time.Minute // a caller that keeps its address is recorded again after this time, so that the address is not evicted
 )
 
-// recentAddresses has the latest callers of each recent address: keys, and users without a key. It is in memory only. Beyond maxAddresses, an account with
-// more than its share loses its least recently used address.
+// recentAddresses has the latest callers of each recent address: keys, and users without a key. It is in memory only. Beyond maxAddresses, evict
+// removes the least recently used address of an account.
 type recentAddresses struct {
-	mu   sync.Mutex
-	seed maphash.Seed
-	of   map[string]*simplelru.LRU[string, *callers] // by account
-	n    int                                         // addresses of all accounts
+	mu        sync.Mutex
+	seed      maphash.Seed
+	byAccount map[string]*simplelru.LRU[string, *callers]
+	n         int // addresses of all accounts
 }
 
 // callers are the latest keys and users with one address, newest first. Unused places are zero.
@@ -44,11 +44,11 @@ func (c *callers) add(id core.CounterID) {
 }
 
 func newRecentAddresses() recentAddresses {
-	return recentAddresses{seed: maphash.MakeSeed(), of: map[string]*simplelru.LRU[string, *callers]{}}
+	return recentAddresses{seed: maphash.MakeSeed(), byAccount: map[string]*simplelru.LRU[string, *callers]{}}
 }
 
-// parseAddress returns an IP address in the form in which addresses are compared, and reports whether the text is an address: IPv6 in any spelling, an
-// IPv4 address in IPv6, in brackets or with a port.
+// parseAddress returns an IP address in its canonical form, and reports whether the text is an address. It accepts every spelling of IPv6, an IPv4-mapped
+// IPv6 address, an address in brackets, and an address with a port.
 func parseAddress(text string) (string, bool) {
 	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
 	if err != nil {
@@ -78,32 +78,32 @@ func (a *recentAddresses) record(c *core.Consumption, last *atomic.Uint64) {
 	ip, _ := parseAddress(c.Entry.IP)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	of := a.of[c.Account]
+	of := a.byAccount[c.Account]
 	if of == nil {
 		var err error
 		if of, err = simplelru.NewLRU[string, *callers](maxAddresses+1, nil); err != nil {
 			panic(err) // the size is positive
 		}
-		a.of[c.Account] = of
+		a.byAccount[c.Account] = of
 	}
 	list, known := of.Get(ip)
 	if !known {
 		list = new(callers)
 		of.Add(strings.Clone(ip), list) // without Clone, the address may keep a long body in memory
 		a.n++
-		a.shrink(of)
+		a.evict(of)
 	}
 	list.add(caller)
 }
 
-// shrink removes an address if there are too many: of the account of the new address if it has more than its share, otherwise of the account that has
-// most.
-func (a *recentAddresses) shrink(of *simplelru.LRU[string, *callers]) {
+// evict removes an address if there are more than maxAddresses. of has the addresses of the account of a new address. If this account has more than its
+// share, evict removes its least recently used address. Otherwise, evict removes the least recently used address of the account with the most addresses.
+func (a *recentAddresses) evict(of *simplelru.LRU[string, *callers]) {
 	if a.n <= maxAddresses {
 		return
 	}
-	if of.Len() <= maxAddresses/len(a.of) {
-		for _, other := range a.of {
+	if of.Len() <= maxAddresses/len(a.byAccount) {
+		for _, other := range a.byAccount {
 			if other.Len() > of.Len() {
 				of = other
 			}
@@ -117,7 +117,7 @@ func (a *recentAddresses) shrink(of *simplelru.LRU[string, *callers]) {
 func (a *recentAddresses) callers(account, ip string) (ids []core.CounterID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if of := a.of[account]; of != nil {
+	if of := a.byAccount[account]; of != nil {
 		if list, known := of.Peek(ip); known {
 			ids = slices.DeleteFunc(slices.Clone(list[:]), func(id core.CounterID) bool { return id == core.CounterID{} })
 		}

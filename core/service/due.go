@@ -15,10 +15,12 @@ type dueCounter struct {
 	keys bool // the counters of all keys of the user are due, too
 }
 
-// dueCounters are the due counters by account: true while a counter waits, false while it is being ranked. The set of an account is nil while all its
-// counters are due.
+// dueCounters has the due counters of each account.
 type dueCounters struct {
-	mu        sync.Mutex
+	mu sync.Mutex
+
+	// byAccount maps a due counter to true while it waits, and to false while it is being ranked. The inner map is nil while all counters of the
+	// account are due.
 	byAccount map[string]map[dueCounter]bool
 }
 
@@ -74,9 +76,9 @@ func (d *dueCounters) forget(account string) {
 	delete(d.byAccount, account)
 }
 
-// take returns at most so many waiting counters of an account. They stay due until done. more reports that other counters are due. all reports that all
-// counters of the account are due; take leaves them due.
-func (d *dueCounters) take(account string, most int) (list []dueCounter, more, all bool) {
+// take returns at most limit waiting counters of an account. They stay due until the call of done. more reports that other counters are due, too. all
+// reports that all counters of the account are due: take then returns none, and they stay due.
+func (d *dueCounters) take(account string, limit int) (list []dueCounter, more, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	has, known := d.byAccount[account]
@@ -84,7 +86,7 @@ func (d *dueCounters) take(account string, most int) (list []dueCounter, more, a
 		return nil, false, true
 	}
 	for c, waits := range has {
-		if len(list) == most {
+		if len(list) == limit {
 			break
 		}
 		if waits {
@@ -94,7 +96,7 @@ func (d *dueCounters) take(account string, most int) (list []dueCounter, more, a
 	return list, len(list) < len(has), false
 }
 
-// done removes counters that were taken and ranked, except those that have become due again.
+// done ends the ranking of counters that take has returned. They are no longer due, except the counters that were added again since take.
 func (d *dueCounters) done(account string, list []dueCounter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

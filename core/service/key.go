@@ -119,9 +119,9 @@ func (s *Service) Keys(ctx context.Context, account string, f core.KeyFilter, p 
 
 // KeysUnderPlan returns a page of the account's keys that a plan limits and that match the filter, oldest first, and how
 // many there are. A plan limits a key that has it, and a key without a plan of its own whose user has it. The PlanID of the
-// filter is not used. An index lists the keys, so the time of a page does not grow with their number. There is one exception: the filter has a user with the plan, and some
-// keys of this user have the plan themselves while others share it. KeysUnderPlan then reads all keys of the user. Above 1,000 of them it is a large query: an account runs
-// one at a time.
+// filter is not used. An index lists the keys, so the time of a page does not grow with their number. There is one exception: the filter has a user
+// with the plan, and this user has both keys with the plan and keys without a plan of their own. KeysUnderPlan then reads all keys of the user. With more
+// than 1,000 keys, this is a large query: an account runs one at a time.
 func (s *Service) KeysUnderPlan(ctx context.Context, account, plan string, f core.KeyFilter, p core.Page) (list []*core.Key, total int, err error) {
 	f.PlanID = &plan
 	f, under, err := s.underPlan(ctx, account, f)
@@ -149,8 +149,8 @@ func (s *Service) KeysUnderPlan(ctx context.Context, account, plan string, f cor
 	return list, total, err
 }
 
-// underPlan returns the filter of the store for a filter whose PlanID selects the keys that the plan limits. The keys must also be under the plan by the function, if
-// it is not nil.
+// underPlan returns a filter for the store in place of a filter whose PlanID selects the keys that the plan limits. If under is not nil, the filter matches
+// other keys, too: use only the keys for which under returns true.
 func (s *Service) underPlan(ctx context.Context, account string, f core.KeyFilter) (of core.KeyFilter, under func(*core.Key) bool, err error) {
 	if f.PlanID == nil || *f.PlanID == "" {
 		return f, nil, nil

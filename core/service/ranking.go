@@ -31,8 +31,8 @@ type decisionHashes struct {
 	address atomic.Uint64 // see recentAddresses.record
 }
 
-// rankDecision ranks the counters of a request, unless it raises no fill and last is the hash of the same fills. A fill that rises is
-// ranked again although last has it: it may have been lower meanwhile, by a release or on another node.
+// rankDecision ranks the counters of a request. It skips a request that raises no fill if last is the hash of the same fills. It does not skip a request that
+// raises a fill, because the ranking may have a lower fill: after a release, or from another node.
 func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
 	hash, raised := c.FillHash(v)
 	if hash == 0 || v.FirstTerms != nil {
@@ -59,16 +59,17 @@ func (s *Service) addDueAfter(account string, h *core.Hold) {
 	}
 }
 
-// makeDue makes the counters due that a transaction has changed. After another limit of a plan, the ranking is incomplete on all nodes at once.
+// makeDue makes the counters due that a transaction has changed. If the transaction has changed the limits of a plan, makeDue marks the ranking as
+// incomplete for all nodes.
 func (s *Service) makeDue(ctx context.Context, account string, b *Transaction) {
 	if s.due.add(account, b.due...); b.dueAll {
 		s.due.addAll(account)
-		_ = s.store.CompleteRanking(context.WithoutCancel(ctx), account, time.Time{}) // rankDue tries it again
+		_ = s.store.CompleteRanking(context.WithoutCancel(ctx), account, time.Time{}) // after an error, rankDue repeats the call
 	}
 }
 
-// KeepRankings ranks the due counters of all accounts, and removes ended windows from the rankings. Call it every few seconds. An error of one account
-// does not keep the others waiting: the next call continues with that account.
+// KeepRankings ranks the due counters of all accounts, and removes ended windows from the rankings. Call it every few seconds. After an error
+// of one account, KeepRankings continues with the other accounts, and the next call repeats that account.
 func (s *Service) KeepRankings(ctx context.Context) error {
 	return s.eachAccount(ctx, func(account string) error {
 		_, err := s.rankDue(ctx, account, maxDue, math.MaxInt)
@@ -104,8 +105,8 @@ func (s *Service) RankAccounts(ctx context.Context) error {
 	})
 }
 
-// eachAccount calls fn for each account, also after an error. It returns all errors. It leaves out an account whose import goes on: its ranking would be
-// whole before its counters are there.
+// eachAccount calls fn for each account, also after an error, and returns all errors. It skips an account during its import, because a ranking without the
+// counters that are still to be imported would be marked as complete.
 func (s *Service) eachAccount(ctx context.Context, fn func(account string) error) error {
 	var failed error
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
@@ -121,10 +122,10 @@ func (s *Service) eachAccount(ctx context.Context, fn func(account string) error
 	return errors.Join(err, failed)
 }
 
-// rankDue ranks at most so many due counters of an account, and the counters of the keys of due users, which have at most mostKeys keys together. more
-// reports that other counters are due. If all counters of the account are due, rankDue marks the ranking as incomplete for RankAccounts.
-func (s *Service) rankDue(ctx context.Context, account string, most, mostKeys int) (more bool, err error) {
-	due, more, all := s.due.take(account, most)
+// rankDue ranks at most limit due counters of an account, and at most maxKeys keys of due users. A due user whose keys exceed the rest of maxKeys stays due. more reports that
+// other counters are due. If all counters of the account are due, rankDue marks the ranking as incomplete for RankAccounts.
+func (s *Service) rankDue(ctx context.Context, account string, limit, maxKeys int) (more bool, err error) {
+	due, more, all := s.due.take(account, limit)
 	if all {
 		return false, s.store.CompleteRanking(ctx, account, time.Time{})
 	}
@@ -138,12 +139,12 @@ func (s *Service) rankDue(ctx context.Context, account string, most, mostKeys in
 			continue
 		}
 		n := 0
-		if _, n, err = s.store.Keys(ctx, account, core.KeyFilter{UserID: c.UserID}, core.Page{Number: 1, Size: 1}); n > mostKeys {
-			s.due.add(account, c) // for KeepRankings
+		if _, n, err = s.store.Keys(ctx, account, core.KeyFilter{UserID: c.UserID}, core.Page{Number: 1, Size: 1}); n > maxKeys {
+			s.due.add(account, c) // KeepRankings ranks the keys
 			more = true
 			continue
 		}
-		if mostKeys -= n; err == nil {
+		if maxKeys -= n; err == nil {
 			err = s.rankKeys(ctx, account, core.KeyFilter{UserID: c.UserID}, noRest)
 		}
 	}
@@ -154,7 +155,7 @@ func (s *Service) rankDue(ctx context.Context, account string, most, mostKeys in
 	return more, err
 }
 
-// rankExactly ranks counters by their present usage, also if it has fallen, and removes the counters of deleted keys and users.
+// rankExactly replaces the fills of counters by the fills of their present usage, which may be lower. It removes deleted keys and users from the ranking.
 func (s *Service) rankExactly(ctx context.Context, account string, ids []core.CounterID) error {
 	for part := range slices.Chunk(ids, core.MaxImport) {
 		counters, err := s.counterTermsOf(ctx, part)
@@ -175,7 +176,7 @@ func (s *Service) rankExactly(ctx context.Context, account string, ids []core.Co
 		}
 		err = s.store.Rank(ctx, account, list, false)
 		if err == nil {
-			err = s.rankCounters(ctx, account, counters) // a decision since the reading may have ranked a counter already
+			err = s.rankCounters(ctx, account, counters) // again, because Rank may have replaced a higher fill of a decision since the first reading
 		}
 		if err != nil {
 			return err
@@ -207,7 +208,7 @@ func (s *Service) rankCounters(ctx context.Context, account string, counters []c
 	return nil
 }
 
-// correctRanking ranks the counters in the ranking of an account exactly.
+// correctRanking replaces the fills of all counters that are in the ranking of an account: see rankExactly.
 func (s *Service) correctRanking(ctx context.Context, account string, rest func(time.Duration)) error {
 	q := core.RankingQuery{From: core.RankFrom, At: s.now()}
 	page := func(p core.Page) ([]core.Ranked, int, error) {
@@ -217,8 +218,8 @@ func (s *Service) correctRanking(ctx context.Context, account string, rest func(
 	return eachPageFromLast(ctx, rest, page, func(list []core.Ranked) error { return s.rankExactly(ctx, account, core.RankedIDs(list)) })
 }
 
-// eachPageFromLast calls fn with the pages of a list, the last one first: what leaves the list meanwhile moves the others to pages that follow, so that none
-// is left out. It calls rest after each page with the duration of its work.
+// eachPageFromLast calls fn with the pages of a list, the last page first. An item that leaves the list moves later items to earlier pages, which are still
+// to be read, so no item is left out. eachPageFromLast calls rest after each page with the duration of reading and fn.
 func eachPageFromLast[T any](ctx context.Context, rest func(time.Duration), list func(core.Page) ([]T, int, error), fn func([]T) error) error {
 	_, total, err := list(core.Page{Number: 1, Size: 1})
 	for n := (total + core.ReadSize - 1) / core.ReadSize; n > 0 && err == nil; n-- {
@@ -242,7 +243,7 @@ func (s *Service) rankAccount(ctx context.Context, account string, rest func(tim
 		}
 	}()
 	began := s.now()
-	if err := s.correctRanking(ctx, account, rest); err != nil { // first: counters that have fallen would take the places of others
+	if err := s.correctRanking(ctx, account, rest); err != nil { // first, because counters with too high fills would push others out of the ranking
 		return err
 	}
 	users := func(p core.Page) ([]*core.User, int, error) { return s.store.Users(ctx, account, core.UserFilter{}, p) }

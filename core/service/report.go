@@ -40,7 +40,7 @@ const (
 //
 // The usage of a key with a plan of its own belongs to that plan. All other usage of a user belongs to the plan of the user. Names and plans are the
 // present ones. A key that was moved to another user brings all its days. The row without a key of its new user subtracts the usage before the move, so
-// that the sum of each user stays right. Adjustments of the own limits of a key are in no row.
+// that the sum of each user stays right. No row includes an adjustment of the own limits of a key.
 //
 // The overage of a counter is its usage beyond a limit with [core.AllowExceed], see [core.Terms.ExceedLimits] and [core.OverageOn]. The present
 // limits of the plan apply, with the overrides in force at the end of the range, or now if the range ends in the future. The overage of a counter that
@@ -87,7 +87,7 @@ type report struct {
 	write   func([]ReportRow) error
 	rows    []ReportRow // not yet written
 	rest    reportGroup // the rows without a key: of the present user, or of the whole account in a report without User
-	keyRows reportGroup // of a key
+	keyRows reportGroup // the rows of the present key
 }
 
 // read runs one read of the store as a large query. Other queries of the account can run between two reads, so a slow client does not block them. With

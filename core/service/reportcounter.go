@@ -9,9 +9,9 @@ import (
 
 // The bounds of what a report reads at once.
 const (
-	reportDays  = 16_000 // days of counters: of a month, 500 counters
+	reportDays  = 16_000 // days of all counters together: 500 counters for a month
 	reportUsers = 64     // users whose keys are read together
-	reportKeys  = 100    // keys of each of these users; the keys of a user with more are read alone
+	reportKeys  = 100    // keys of each of these users. If a user has more, its keys are read separately
 )
 
 // ofUsers adds the rows of some users and their keys.
@@ -22,7 +22,7 @@ func (r *report) ofUsers(users []*core.User) error {
 	}, func(users []*core.User, days [][]core.CounterDay) error {
 		for len(users) > 0 {
 			n := min(reportUsers, len(users))
-			if err := r.ofSome(users[:n], days[:n]); err != nil {
+			if err := r.ofUserBatch(users[:n], days[:n]); err != nil {
 				return err
 			}
 			users, days = users[n:], days[n:]
@@ -31,49 +31,50 @@ func (r *report) ofUsers(users []*core.User) error {
 	})
 }
 
-// userKey is a key, and the index of its user among the users of a read.
+// userKey is a key, and the index of its user in a slice of users.
 type userKey struct {
 	*core.Key
 	user int
 }
 
-// ofSome adds the rows of some users and their keys. It reads the days of all keys together: keys that were created together are stored together.
-func (r *report) ofSome(users []*core.User, days [][]core.CounterDay) error {
+// ofUserBatch adds the rows of at most reportUsers users and their keys. It reads the days of all keys together, because keys that were created together
+// are stored together.
+func (r *report) ofUserBatch(users []*core.User, days [][]core.CounterDay) error {
 	keys, many, err := r.firstKeys(users)
 	if err != nil {
 		return err
 	}
-	now := -1 // the user whose rows are being added
-	goOn := func(to int) error {
-		for now < to {
-			if now >= 0 {
-				if err := r.endUser(users[now]); err != nil {
+	current := -1                   // the index of the user whose rows are being added
+	advance := func(to int) error { // ends the users before the index to, and begins the users up to it
+		for current < to {
+			if current >= 0 {
+				if err := r.endUser(users[current]); err != nil {
 					return err
 				}
 			}
-			if now++; now == len(users) {
+			if current++; current == len(users) {
 				return nil
 			}
-			r.beginUser(users[now], days[now])
-			if many[now] {
-				if err := r.ofManyKeys(users[now]); err != nil {
+			r.beginUser(users[current], days[current])
+			if many[current] {
+				if err := r.ofManyKeys(users[current]); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	}
-	err = r.ofKeys(users, keys, goOn)
+	err = r.ofKeys(users, keys, advance)
 	if err != nil {
 		return err
 	}
-	return goOn(len(users))
+	return advance(len(users))
 }
 
-// needsKeys reports whether the report reads keys at all.
+// needsKeys reports whether the report reads keys.
 func (r *report) needsKeys() bool { return r.q.Key || r.q.Plan || r.exceeds }
 
-// firstKeys returns the keys of users that need rows or numbers of their own, and which users have so many keys that they are left out.
+// firstKeys returns the needed keys of users that have at most reportKeys keys. many reports which users have more: their keys are left out.
 func (r *report) firstKeys(users []*core.User) (keys []userKey, many []bool, err error) {
 	many = make([]bool, len(users))
 	if !r.needsKeys() {
@@ -95,8 +96,8 @@ func (r *report) firstKeys(users []*core.User) (keys []userKey, many []bool, err
 	return keys, many, err
 }
 
-// needed returns the keys of a user that need rows or numbers of their own. Without rows for keys, a key that shares the plan of its user needs none. Without rows for plans,
-// only a key with an overage does.
+// needed returns the keys of a user whose days the report needs. With rows for keys, these are all keys. Otherwise, the days of the user include the keys
+// that share its plan, so these are the keys with a plan of their own. Without rows for plans, these are the keys that can have an overage.
 func (r *report) needed(keys []*core.Key, u *core.User, user int) (list []userKey) {
 	for _, k := range keys {
 		switch {
@@ -113,7 +114,7 @@ func (r *report) needed(keys []*core.Key, u *core.User, user int) (list []userKe
 	return list
 }
 
-// ofManyKeys adds the rows of the keys of a user, a page at a time.
+// ofManyKeys adds the rows of the keys of a user with more than reportKeys keys, a page at a time.
 func (r *report) ofManyKeys(u *core.User) error {
 	page := func(p core.Page) (list []*core.Key, total int, err error) {
 		err = r.read(func() error {
@@ -127,7 +128,7 @@ func (r *report) ofManyKeys(u *core.User) error {
 	})
 }
 
-// ofKeys adds the rows of some keys. It calls begin with the index of the user before the rows of each key.
+// ofKeys adds the rows of some keys. Before each key, it calls begin with the index of its user.
 func (r *report) ofKeys(users []*core.User, keys []userKey, begin func(user int) error) error {
 	return eachCounters(r, keys, func(k userKey) (core.CounterID, core.Date) {
 		_, from := r.limits(users[k.user], k.Key)
@@ -145,7 +146,7 @@ func (r *report) ofKeys(users []*core.User, keys []userKey, begin func(user int)
 	})
 }
 
-// beginUser adds the numbers of the counter of a user.
+// beginUser adds the days of the counter of a user to r.rest.
 func (r *report) beginUser(u *core.User, days []core.CounterDay) {
 	r.rest.add(&r.q, u.PlanID, days, 1)
 	if limits, _ := r.limits(u, nil); len(limits) > 0 {
@@ -153,7 +154,7 @@ func (r *report) beginUser(u *core.User, days []core.CounterDay) {
 	}
 }
 
-// endUser adds the rows of a user. The rows of its keys come before.
+// endUser adds the rows of a user, after the rows of its keys.
 func (r *report) endUser(u *core.User) error {
 	if err := r.checkRest(); err != nil {
 		return err
@@ -164,7 +165,7 @@ func (r *report) endUser(u *core.User) error {
 	return r.flush(u, nil, r.rest)
 }
 
-// checkRest bounds the memory of the groups that wait for the other keys of their user, or for the other users.
+// checkRest returns an error if r.rest has more than reportGroups groups. r.rest grows until all keys of a user, or all users, are read.
 func (r *report) checkRest() error {
 	if len(r.rest) <= reportGroups {
 		return nil
@@ -200,7 +201,7 @@ func (r *report) ofKey(u *core.User, k *core.Key, days []core.CounterDay) error 
 	return r.flush(u, k, into)
 }
 
-// leaveOutAdjusted removes the adjustments from the days of a key that shares the counter of its user: they are of the own limits of the key.
+// leaveOutAdjusted removes the adjustments from the days of a key that shares the counter of its user. These adjustments change the own limits of the key.
 func leaveOutAdjusted(days []core.CounterDay) {
 	for i := range days {
 		for j := range days[i].Meters {
@@ -209,7 +210,7 @@ func leaveOutAdjusted(days []core.CounterDay) {
 	}
 }
 
-// totalsOf returns the traffic of days; with shared, only the Shared traffic.
+// totalsOf returns the traffic of days. With shared, it returns only the Shared traffic.
 func totalsOf(days []core.CounterDay, shared bool) []core.DayTotals {
 	list := make([]core.DayTotals, len(days))
 	for i := range days {
@@ -218,7 +219,8 @@ func totalsOf(days []core.CounterDay, shared bool) []core.DayTotals {
 	return list
 }
 
-// eachCounters calls fn with parts of a list, and the days of the counter of each item. The number of days of a part is bounded.
+// eachCounters calls fn with successive parts of a list, and with the days of the counter of each item. of returns the counter of an item, and the first
+// day to read. A part has at most core.ReadSize items and reportDays days, or one item.
 func eachCounters[T any](r *report, list []T, of func(T) (core.CounterID, core.Date), fn func([]T, [][]core.CounterDay) error) error {
 	for len(list) > 0 {
 		var ids []core.CounterID

@@ -17,7 +17,7 @@ type ReportNumbers struct {
 	Requests core.Traffic // the numbers of requests; 0 for other meters than requests
 }
 
-// add adds other numbers, or takes them away. Each number stays from -MaxLimit to MaxLimit.
+// add adds the numbers of m if sign is 1, and subtracts them if sign is -1. Each number stays from -MaxLimit to MaxLimit.
 func (n *ReportNumbers) add(m *ReportNumbers, sign int64) {
 	add := func(to *int64, by int64) { *to = core.AddSigned(*to, sign*by) }
 	add(&n.Allowed, m.Allowed)
@@ -58,8 +58,8 @@ func (q *ReportQuery) cell(plan, meter string, date core.Date) (c reportCell) {
 
 // add adds days to the group, or subtracts them if sign is -1. It skips days and meters outside the report.
 func (g reportGroup) add(q *ReportQuery, plan string, days []core.CounterDay, sign int64) {
-	var cell reportCell // of the meter requests on the day before, mostly that of this day, too
-	var sum *ReportNumbers
+	var cell reportCell    // of the meter requests on the previous day. Most days have the same cell
+	var sum *ReportNumbers // the numbers of this cell
 	for i := range days {
 		d := &days[i]
 		if d.Date < q.First || d.Date > q.Last {
@@ -84,7 +84,7 @@ func (g reportGroup) add(q *ReportQuery, plan string, days []core.CounterDay, si
 	}
 }
 
-// at returns the numbers of a cell, and adds a missing cell.
+// at returns the numbers of a cell. It adds a missing cell to the group.
 func (g reportGroup) at(c reportCell) *ReportNumbers {
 	if g[c] == nil {
 		g[c] = &ReportNumbers{}

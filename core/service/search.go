@@ -106,8 +106,8 @@ func (s *Service) SearchHoldsSecret(ctx context.Context, account, text string) (
 	return slices.Contains(are, true), err
 }
 
-// valuesIn returns the parts of a text that may be the value of a key: the whole text, and each run of the characters of values, with and without what
-// is before a =, as in key=value. A run has at least 8 bytes, so that there are not many.
+// valuesIn returns the parts of a text that may be the value of a key. These are the whole text, and each run of characters that a value may have. Of a run
+// such as key=value, the part after each = is also returned. A part of a run has at least 8 bytes, which bounds the number of parts.
 func valuesIn(text string) (list []string) {
 	add := func(s string) {
 		if secrets.HasKeyCharacters(s) && !slices.Contains(list, s) {
@@ -116,8 +116,8 @@ func valuesIn(text string) (list []string) {
 	}
 	add(text)
 	for run := range strings.FieldsFuncSeq(text, func(r rune) bool { return r >= utf8.RuneSelf || !secrets.HasKeyCharacters(string(r)) }) {
-		const least = 8
-		for ; len(run) >= least; _, run, _ = strings.Cut(run, "=") {
+		const minRun = 8
+		for ; len(run) >= minRun; _, run, _ = strings.Cut(run, "=") {
 			add(run)
 		}
 	}

@@ -25,7 +25,7 @@ type FullCounter struct {
 	core.LimitUsage                   // the fullest limit of the meter in the query
 	Limits          []core.LimitUsage // all limits of the counter, in the order of the terms
 	Fullest         int               // the index of the fullest limit in Limits
-	ExhaustsAt      []time.Time       // when each of Limits is used up at the present pace; zero: not before its reset
+	ExhaustsAt      []time.Time       // for each of Limits, the time at which it is used up at the present pace; zero if not before its reset
 
 	// Denied is the number of denied requests of the key or user, on the days of the window of the fullest limit.
 	Denied int64
