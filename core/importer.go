@@ -44,8 +44,8 @@ type Importer interface {
 	AppendHistory(ctx context.Context, id CounterID, entries []Entry, retention time.Duration) error
 
 	// SetCounters replaces the counters with the ids, in the order of ids, at most [MaxImport].
-	// They become the given values, larger or smaller, see [Counter.Set]; histories do not change. Each counter is replaced in one step. A concurrent Consume happens before
-	// that step, and its count is overwritten, or after it, and counts on top. [Counter.Day]
+	// The counters take the given values, larger or smaller, see [Counter.Set]. Histories do not change. Each counter is replaced
+	// in one step. The count of a concurrent Consume before that step is overwritten. A Consume after that step adds to the given value. [Counter.Day]
 	// also sets the allowed traffic of its day; other days do not change. After nil all counters are durable.
 	//
 	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some counters may
@@ -57,9 +57,10 @@ type Importer interface {
 	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
 
 	// SetDays replaces the days and hours of a key or user. days is sorted as CounterDays returns it, without
-	// duplicates. Call SetCounters first: the allowed traffic of [Counter.Day] stays
-	// what SetCounters has set, whatever days says, and no later day may have allowed traffic. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days
-	// may have been replaced. The call may be repeated.
+	// duplicates. Call SetCounters first. SetDays ignores the allowed traffic that days has on [Counter.Day], and keeps the value of SetCounters. No
+	// later day may have allowed traffic.
+	//
+	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days may have been replaced. The call may be repeated.
 	SetDays(ctx context.Context, id CounterID, days []CounterDay) error
 }
 

@@ -120,8 +120,8 @@ func TestKeysUnderPlanOfUser(t *testing.T) {
 	}
 }
 
-// The keys of a plan are those with the plan and those that draw on it, oldest first, of all users and of one user, in lists and searches. They follow the plan of the
-// user.
+// The keys of a plan are the keys with the plan, and the keys without a plan whose user has the plan, oldest first. Lists and searches agree, for all users and
+// for one user, also after a change of the plan of the user.
 func TestKeysUnderPlanOfBothKinds(t *testing.T) {
 	svc := service.New(memstore.New(), service.Config{})
 	c := newTenant(t, svc, "acme")

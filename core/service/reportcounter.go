@@ -44,8 +44,9 @@ func (r *report) ofUserBatch(users []*core.User, days [][]core.CounterDay) error
 	if err != nil {
 		return err
 	}
-	current := -1                   // the index of the user whose rows are being added
-	advance := func(to int) error { // ends the users before the index to, and begins the users up to it
+	current := -1 // the index of the user whose rows are being added
+	// advance ends the users before an index, and begins the user with the index. len(users) only ends users.
+	advance := func(to int) error {
 		for current < to {
 			if current >= 0 {
 				if err := r.endUser(users[current]); err != nil {

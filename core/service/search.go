@@ -248,8 +248,8 @@ func (l *lookUp) byMembersOfUser() error {
 }
 
 func (l *lookUp) byAddress() error {
-	ip, is := parseAddress(l.text)
-	l.address = is
+	ip, ok := parseAddress(l.text)
+	l.address = ok
 	for _, id := range l.s.addresses.callers(l.account, ip) {
 		if err := l.addCaller(ByIPAddress, id); err != nil {
 			return err

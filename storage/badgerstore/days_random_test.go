@@ -172,8 +172,8 @@ func (w *dayTwin) days(s core.Importer) map[core.CounterID][]core.CounterDay {
 	return all
 }
 
-// TestRandomDays: the days of each meter are those of the reference store, through adjustments, settlements on later days, deleted users, evictions, checkpoints, and a kill
-// at any failpoint of a checkpoint. While there are holds, the clock does not step back: see core.Consumption.NotBefore.
+// TestRandomDays compares the days of each meter with the reference store, through adjustments, settlements on later days, deleted users, evictions,
+// checkpoints, and a kill at any failpoint of a checkpoint. While there are holds, the clock does not step back: see core.Consumption.NotBefore.
 func TestRandomDays(t *testing.T) {
 	for seed := range uint64(4) {
 		var h hook

@@ -15,9 +15,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// TestHoursAcrossCheckpoints: the hours and days of keys and of their user are those of the reference, whatever comes between two requests: a
-// checkpoint, an eviction, a kill, or a request during a checkpoint. Keys come late, holds end hours after they were opened, and adjustments reach
-// meters that nothing else has used. A failure means that a report or a chart has other numbers than the counters.
+// TestHoursAcrossCheckpoints compares the hours and days of keys and of their user with the reference store. Between two requests there is a checkpoint,
+// an eviction, a kill, or a request during a checkpoint. Some keys are created late, holds end hours after they were opened, and adjustments change meters
+// without other usage. A failure means that a report or a chart has other numbers than the counters.
 func TestHoursAcrossCheckpoints(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -112,7 +112,7 @@ func testHours(t *testing.T, r *rand.Rand) {
 			}
 			abandon(t, s)
 			s = openAlone(t, dir, Options{failpoint: h.step})
-		case 5: // as an import of what was exported
+		case 5: // import the exported days
 			of := []core.CounterID{ofKey("a"), ofUser(1)}[r.IntN(2)]
 			list := daysAndHours(t, s, of)
 			if err := firstOf(s.SetDays(t.Context(), of, list), reference.SetDays(t.Context(), of, list)); err != nil {

@@ -138,7 +138,7 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 	})
 	if err == nil && of == (core.DaysFilter{Account: of.Account}) {
 		var deleted [][]core.CounterDay
-		deleted, err = s.DaysOf(ctx, []core.CounterID{{Account: of.Account}}, first, last) // after the tasks of the outbox, which may be of the last user
+		deleted, err = s.DaysOf(ctx, []core.CounterID{{Account: of.Account}}, first, last) // DaysOf first runs the tasks of the outbox: a task may move the days of a deleted user
 		for _, days := range deleted {
 			for i := range days {
 				list[days[i].Date-first].Add(new(days[i].Totals(false)))

@@ -64,8 +64,8 @@ func (s *Store) moveToDeleted(ctx context.Context, account string, k task, days 
 	if err != nil {
 		return err
 	}
-	if old := oldChunks(days); len(old) > 0 {
-		b.add("HDEL", deleted, old...)
+	if expired := expiredChunks(days); len(expired) > 0 {
+		b.add("HDEL", deleted, expired...)
 	}
 	b.add("LREM", outbox, "1", k.String())
 	k.kind = deleteUserCounters
@@ -73,9 +73,9 @@ func (s *Store) moveToDeleted(ctx context.Context, account string, k task, days 
 	return s.commit(ctx, b, version)
 }
 
-// oldChunks returns the names of the records of expired hours in the 90 days before the kept hours, nil if days has no hours. Earlier deletions of users
+// expiredChunks returns the names of the records of expired hours in the 90 days before the kept hours, nil if days has no hours. Earlier deletions of users
 // have removed still older records.
-func oldChunks(days []core.CounterDay) (names []string) {
+func expiredChunks(days []core.CounterDay) (names []string) {
 	if len(days) == 0 || !days[len(days)-1].Date.IsHour() {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// rankUsers ranks the counters of users, each one per cent higher than the one before. 0 removes them.
+// rankUsers ranks the counters of users, each 1 per cent higher than the previous counter. A percent of 0 removes the counters.
 func (m *moveTest) rankUsers(percent int64, soon bool, users ...int64) {
 	m.t.Helper()
 	for i, user := range users {

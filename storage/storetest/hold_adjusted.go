@@ -2,8 +2,8 @@ package storetest
 
 import "github.com/limitkeeper/limitkeeper/core"
 
-// holdAdjusted settles holds after adjustments have given everything back. The days of the whole traffic of a user then add up to the usage of the counters that
-// decide for its keys, and an adjustment of the own limits of a key is not among them.
+// holdAdjusted settles holds after adjustments have given all usage back. The days of a user still add up to the usage of the counters that decide for its
+// keys. The days of the user leave out an adjustment of the own limits of a key.
 func holdAdjusted(e *env) {
 	keys := e.sharing("key_1", "key_2")
 	shared, account := keys[0], keys[0].AccountID

@@ -106,7 +106,8 @@ func (e *env) wantLarge(account string, collector int64, users []int64, keys []*
 	}
 }
 
-// listUnderPlan changes what limits the keys of three users: of one with more keys than a store is likely to read at once, and of two with a few.
+// listUnderPlan changes the plans that limit the keys of three users. One user has more keys than a store is likely to read at once, and two users have a
+// few keys.
 func listUnderPlan(e *env) {
 	account := e.account()
 	a, b := newPlan(account, "plan_a"), newPlan(account, "plan_b")
