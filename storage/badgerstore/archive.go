@@ -89,7 +89,7 @@ func (a *archivedDay) clone() archivedDay { return archivedDay{a.fixed, slices.C
 // number returns a number of a counter.
 func (a *archivedDay) number(cell byte, kind dayKind) int64 {
 	if kind.fixed() {
-		return a.fixed[cell][kind.number()]
+		return a.fixed[cell][kind.index()]
 	}
 	if i, found := slices.BinarySearchFunc(a.meters, cellMeter{cell: cell, kind: kind}, cellMeter.compare); found {
 		return a.meters[i].used
@@ -100,7 +100,7 @@ func (a *archivedDay) number(cell byte, kind dayKind) int64 {
 // set sets a number of a counter.
 func (a *archivedDay) set(cell byte, kind dayKind, used int64) {
 	if kind.fixed() {
-		a.fixed[cell][kind.number()] = used
+		a.fixed[cell][kind.index()] = used
 		return
 	}
 	m := cellMeter{cell, kind, used}
@@ -200,7 +200,7 @@ func (a *archivedDay) encode(kind uint32, date core.Date) (b []byte) {
 			b = binary.AppendUvarint(b, uint64(n))
 		}
 		for _, m := range rest[:n] {
-			b = binary.AppendUvarint(binary.AppendUvarint(b, places[m.kind.meter()]), uint64(m.kind.number()))
+			b = binary.AppendUvarint(binary.AppendUvarint(b, places[m.kind.meter()]), uint64(m.kind.index()))
 			b = binary.AppendVarint(b, m.used)
 		}
 		rest = rest[n:]

@@ -134,7 +134,7 @@ func (r *decoder) key(newest core.Date, numbers int) (d dayNumber) {
 		newest = newest.Day()
 	}
 	d.date = newest - distance
-	if d.number > 0xff || d.number.number() >= numbers || d.number.hour() != d.date.IsHour() {
+	if d.number > 0xff || d.number.index() >= numbers || d.number.hour() != d.date.IsHour() {
 		r.Fail()
 	}
 	return d

@@ -58,7 +58,8 @@ func (k dayKind) meter() string {
 	return record.MeterName(uint32(k >> 8))
 }
 
-func (k dayKind) number() int  { return int(k & 0xff &^ dayMarks) }
+// index returns the index in package record.
+func (k dayKind) index() int   { return int(k & 0xff &^ dayMarks) }
 func (k dayKind) change() bool { return k&dayChange != 0 }
 func (k dayKind) hour() bool   { return k&dayHour != 0 }
 

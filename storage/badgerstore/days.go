@@ -149,7 +149,7 @@ func (t *counterState) countOne(kind uint32, e *event) {
 // dayAndHour is the day on which an event counts, and an hour of that day.
 type dayAndHour struct{ date, hour core.Date }
 
-// placesOf returns the day and hour that count all traffic of an event, and those that count its shared traffic.
+// placesOf returns the day and hour for all traffic of an event, and the day and hour for its shared traffic.
 func (t *counterState) placesOf(kind uint32, e *event) (all, shared dayAndHour) {
 	at := e.At
 	switch {

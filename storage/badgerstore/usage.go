@@ -55,9 +55,9 @@ func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.D
 // addTo adds a number to the traffic of its day. It ignores numbers of shared traffic.
 func (d dayNumber) addTo(t *core.DayTotals) {
 	if !d.number.ofDay() {
-		if _, shared := record.IsShared(d.number.number()); !shared {
+		if _, shared := record.IsShared(d.number.index()); !shared {
 			var m core.MeterDay
-			*record.MeterNumber(&m, d.number.number()) = d.used
+			*record.MeterNumber(&m, d.number.index()) = d.used
 			t.AddMeter(d.number.meter(), m.MeterTraffic)
 		}
 		return
@@ -98,7 +98,7 @@ func (d dayNumber) setIn(list *[]core.CounterDay) {
 			day.Meters = slices.Insert(day.Meters, j, core.MeterDay{Meter: name})
 		}
 	}
-	*record.MeterNumber(&day.Meters[j], d.number.number()) = d.used
+	*record.MeterNumber(&day.Meters[j], d.number.index()) = d.used
 }
 
 // CounterDays implements [core.Importer].
@@ -244,7 +244,7 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 	return s.eachDayInCells(p, first, last, func(_ byte, d dayNumber) {
 		if !p.shared {
 			fn(d)
-		} else if whole, shared := record.IsShared(d.number.number()); shared {
+		} else if whole, shared := record.IsShared(d.number.index()); shared {
 			fn(dayNumber{d.date, d.number&^(0xff&^dayMarks) | dayKind(whole), d.used})
 		}
 	})
