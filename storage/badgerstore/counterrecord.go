@@ -65,9 +65,9 @@ func (t *counterState) encode(b []byte) []byte {
 	for _, d := range t.days {
 		switch {
 		case d.number.ofDay():
-			b = binary.AppendUvarint(d.appendKey(b, newest), uint64(d.used))
+			b = binary.AppendUvarint(d.appendDateAndKind(b, newest), uint64(d.used))
 		case d.number.fixed():
-			b = binary.AppendVarint(d.appendKey(b, newest), d.used)
+			b = binary.AppendVarint(d.appendDateAndKind(b, newest), d.used)
 		}
 	}
 	if flags&stateMore != 0 {
@@ -119,16 +119,16 @@ func (t *counterState) appendMore(b []byte) []byte {
 // hourAt returns the hour of a moment.
 func hourAt(m moment) core.Date { return core.HourOf(m.time()) }
 
-// appendKey appends the distance of a day or hour from the newest hour, and the low 8 bits of its kind.
-func (d dayNumber) appendKey(b []byte, newest core.Date) []byte {
+// appendDateAndKind appends the distance of a day or hour from the newest hour, and the low 8 bits of its kind.
+func (d dayNumber) appendDateAndKind(b []byte, newest core.Date) []byte {
 	if !d.number.hour() {
 		newest = newest.Day()
 	}
 	return binary.AppendUvarint(binary.AppendVarint(b, int64(newest-d.date)), uint64(d.number&0xff))
 }
 
-// key reads the distance and the kind that appendKey wrote. It fails if the index of the number is not less than numbers.
-func (r *decoder) key(newest core.Date, numbers int) (d dayNumber) {
+// dateAndKind reads the distance and the kind that appendDateAndKind wrote. It fails if the index of the number is not less than numbers.
+func (r *decoder) dateAndKind(newest core.Date, numbers int) (d dayNumber) {
 	distance := core.Date(r.Varint())
 	if d.number = dayKind(r.Uvarint()); !d.number.hour() {
 		newest = newest.Day()
@@ -164,7 +164,7 @@ func (t *counterState) appendMeterDays(b []byte, newest core.Date) []byte {
 			}
 			b = record.AppendText(b, name)
 		}
-		b = binary.AppendVarint(d.appendKey(b, newest), d.used)
+		b = binary.AppendVarint(d.appendDateAndKind(b, newest), d.used)
 	}
 	return b
 }
@@ -182,7 +182,7 @@ func (r *decoder) meterDays(t *counterState, newest core.Date) {
 			r.Fail()
 			return
 		}
-		d := r.key(newest, record.DayMeterNumbers)
+		d := r.dateAndKind(newest, record.DayMeterNumbers)
 		d.number |= kindOfMeter(names[place-1], 0)
 		d.used = r.Varint()
 		t.days = append(t.days, d)
@@ -229,7 +229,7 @@ func decodeState(b []byte) (t counterState, err error) {
 	}
 	costs := r.Uvarint()
 	for n := costs >> 1; n > 0 && !r.Failed(); n-- {
-		d := r.key(newest, record.DayNumbers)
+		d := r.dateAndKind(newest, record.DayNumbers)
 		if d.number.hour() {
 			d.used = r.Varint()
 		} else {
