@@ -209,7 +209,7 @@ func (m *month) byKey() (rows []row) {
 // checkHours compares the last hours of each user, and of the account, with the notes.
 func (m *month) checkHours(when string, store core.Store) {
 	m.t.Helper()
-	const hours = core.HoursKept - 2 // a restore leaves out the oldest two
+	const hours = core.HoursKept - 24 // a restore leaves out the oldest day
 	last := core.HourOf(m.now)
 	compare := func(of core.DaysFilter, matches func(*note) bool) {
 		list, err := store.Days(m.t.Context(), of, last-hours+1, last)

@@ -445,7 +445,8 @@ func wantDays(t *testing.T, s core.Importer, key string) int64 {
 			listed++
 		}
 	}
-	if tokens := counters[0].Meter("tokens")[core.Lifetime]; len(days) != 1 || days[0].Allowed != used || listed < min(used, redisstore.DefaultHistory) || tokens != 7*used {
+	if tokens := counters[0].Meter("tokens")[core.Lifetime]; len(days) != 2 || days[0].Allowed != used || listed < min(used, redisstore.DefaultHistory) || tokens != 7*used ||
+		!days[1].Date.IsHour() || new(days[1].Totals(false)).Of(core.MeterRequests).Allowed != used {
 		t.Errorf("%s has counted %d requests and %d tokens, with days %+v and %d requests in its history", key, used, tokens, days, listed)
 	}
 	return used
