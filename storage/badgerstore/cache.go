@@ -30,7 +30,7 @@ type counter struct {
 	daysSet bool // SetDays has replaced the days since the running checkpoint took the counter
 	savedBy savedBy
 
-	loadedFrom int64 // the position up to which the page had the events when the counter was loaded
+	onPage int64 // the position up to which its page has the events: days has what the archive lacks since then
 
 	changes uint32        // number of changes
 	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
@@ -55,7 +55,7 @@ const shortLinks = 7
 // setStateLocked sets a counter to a state that was read from its page and its events. The page
 // has the events up to onPage.
 func (s *shard) setStateLocked(c *counter, t counterState, onPage int64) {
-	c.counterState, c.loadedFrom = t, onPage
+	c.counterState, c.onPage = t, onPage
 	c.chain = append(c.shortChain[:0], t.chain...)
 	c.dirty = t.applied != onPage
 	delete(s.pending, c.ref)

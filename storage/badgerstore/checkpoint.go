@@ -229,10 +229,12 @@ func (s *Store) writeBatch(b *batch) error {
 	return nil
 }
 
-// writePages writes the pages of a batch, about pageTxnBytes in each transaction.
+// writePages writes the pages of a batch, about pageTxnBytes in each transaction. It marks the counters of a transaction as written even if a later
+// one fails: the archive has their changes of days.
 func (s *Store) writePages(b *batch) error {
 	for rest := b.counters; len(rest) > 0; {
 		runtime.Gosched()
+		before := rest
 		err := s.commitTxn(func(txn *badger.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < pageTxnBytes && pages < maxWrites/4; pages++ {
 				n := countOnSamePage(rest)
@@ -248,6 +250,7 @@ func (s *Store) writePages(b *batch) error {
 		if err != nil {
 			return err
 		}
+		s.counters.markWritten(before[:len(before)-len(rest)])
 	}
 	return nil
 }
@@ -324,27 +327,32 @@ func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 	return nil
 }
 
-// markWritten marks the counters and request ids of a batch as written. A counter that has not changed since take is
-// no longer dirty. A counter that was loaded since take is another object, and stays dirty. A counter that was loaded from the earlier page still has
-// changes of days that are now in the archive: markWritten drops these changes.
-func (b *batch) markWritten(all *counterCache) {
-	for _, written := range b.counters {
+// markWritten marks counters as written. A counter that has not changed since take is no longer dirty. A counter that was loaded since take is another
+// object, and stays dirty. A counter that was loaded from the earlier page still has changes of days that are now in the archive: markWritten drops these
+// changes.
+func (all *counterCache) markWritten(list []batched) {
+	for _, written := range list {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
 		sh.written++
 		if c := sh.peekLocked(written.ref); c != nil {
-			if (c == written.counter || c.loadedFrom < written.position) && !c.daysSet { // otherwise the archive has days that SetDays has replaced
+			if (c == written.counter || c.onPage < written.position) && !c.daysSet { // otherwise the archive has days that SetDays has replaced
 				c.dropArchived(written.ended)
 			}
 			if c == written.counter && c.changes == written.changes {
 				c.dirty, c.savedBy = false, byEvents
 			}
+			c.onPage = max(c.onPage, written.position)
 		}
 		if sh.pending[written.ref].position == written.position {
 			delete(sh.pending, written.ref)
 		}
 		sh.mu.Unlock()
 	}
+}
+
+// markWritten marks the holds and request ids of a batch as written.
+func (b *batch) markWritten(all *counterCache) {
 	b.markHoldsWritten(all)
 	for _, r := range b.requestIDs {
 		sh := all.shard(r.key)

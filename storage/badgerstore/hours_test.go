@@ -1,6 +1,8 @@
 package badgerstore
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -178,5 +180,85 @@ func TestSetDaysKeepsHours(t *testing.T) {
 	}
 	if d := cmp.Diff(slices.Concat(days[4:], hours[4:]), daysAndHours(t, s, deleted)); d != "" {
 		t.Errorf("days and hours of the deleted users (-want +got):\n%s", d)
+	}
+}
+
+// lateHour makes a request an hour before the latest one, so that the next checkpoint changes an hour that the archive has. It returns that hour.
+func lateHour(t *testing.T, s *Store) core.Date {
+	t.Helper()
+	consume(t, s, request("key", 1, endless, noon))
+	consume(t, s, request("key", 1, endless, noon.Add(time.Hour)))
+	writeCheckpoint(t, s)
+	late := request("key", 1, endless, noon)
+	late.RequestID = "late"
+	consume(t, s, late)
+	return core.HourOf(noon)
+}
+
+// inHour returns the allowed requests of the key and of the user in an hour.
+func inHour(s *Store, hour core.Date) (list []int64, err error) {
+	for _, of := range []core.CounterID{ofKey("key"), ofUser(1)} {
+		days, err := s.DaysOf(context.Background(), []core.CounterID{of}, hour, hour)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range days[0] {
+			list = append(list, new(d.Totals(false)).Of(core.MeterRequests).Allowed)
+		}
+	}
+	return list, nil
+}
+
+// TestHoursAfterFailedCheckpoint: a checkpoint commits the pages, but no request ids: the disk is full. A failure means that the next checkpoint adds
+// late requests and ended holds to their hours and days again.
+func TestHoursAfterFailedCheckpoint(t *testing.T) {
+	s := openAlone(t, t.TempDir(), Options{})
+	known(t, s, "key")
+	hour := lateHour(t, s)
+	n := 0
+	s.commits(func() error {
+		if n++; n > 1 {
+			return errors.New("full")
+		}
+		return nil
+	})
+	if err := s.checkpoint(); err == nil || n != 2 {
+		t.Fatalf("got error %v after %d commits, want an error of the second", err, n)
+	}
+	s.commits(func() error { return nil })
+	for range 2 {
+		if got, err := inHour(s, hour); err != nil || !slices.Equal(got, []int64{2, 2}) {
+			t.Errorf("requests in the hour: got %v, %v, want 2 of the key and of the user", got, err)
+		}
+		writeCheckpoint(t, s)
+	}
+}
+
+// TestHoursReadDuringCommit: hours are read while a checkpoint has committed a page and has not marked its counters yet. A failure means that a report, or the
+// traffic that is kept of a deleted user, has late requests and ended holds twice.
+func TestHoursReadDuringCommit(t *testing.T) {
+	var h hook
+	s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
+	known(t, s, "key")
+	hour := lateHour(t, s)
+	type read struct {
+		requests []int64
+		err      error
+	}
+	done := make(chan read, 1)
+	h.once(failCommitted, func() {
+		go func() {
+			requests, err := inHour(s, hour)
+			done <- read{requests, err}
+		}()
+		select { // a reader may wait for the checkpoint
+		case r := <-done:
+			done <- r
+		case <-time.After(50 * time.Millisecond):
+		}
+	})
+	writeCheckpoint(t, s)
+	if got := <-done; got.err != nil || !slices.Equal(got.requests, []int64{2, 2}) {
+		t.Errorf("requests in the hour: got %v, %v, want 2 of the key and of the user", got.requests, got.err)
 	}
 }

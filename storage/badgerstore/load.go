@@ -144,15 +144,15 @@ func (s *Store) catchUp(t *counterState, of ref, position int64) error {
 }
 
 // eachCounter calls fn with the counters in some cells of a page: first with those in memory, then with the others, which it
-// reads from the page and the events after it. Then it calls last, which may be nil, with the view of the page. fn must not keep its
-// argument. The cache stays as it is.
-func (s *Store) eachCounter(p *cells, fn func(cell byte, t *counterState), last func(view) error) error {
+// reads from the page and the events after it. onPage is the position up to which the page of a counter has the events. Then eachCounter calls last, which
+// may be nil, with the view of the page. fn must not keep its arguments. The cache stays as it is.
+func (s *Store) eachCounter(p *cells, fn func(cell byte, t *counterState, onPage int64), last func(view) error) error {
 	absent := map[byte]int64{} // the positions of the last events of the counters that are not in memory, 0 if the page has them
 	sh := s.counters.shard(p.page.counter(0))
 	for mask := p.mask; mask != 0; mask &= mask - 1 {
 		cell := byte(bits.TrailingZeros64(mask))
 		if c := sh.lockIdle(p.page.counter(cell)); c != nil {
-			fn(cell, &c.counterState)
+			fn(cell, &c.counterState, c.onPage)
 		} else {
 			absent[cell] = sh.pending[p.page.counter(cell)].position
 		}
@@ -165,11 +165,11 @@ func (s *Store) eachCounter(p *cells, fn func(cell byte, t *counterState), last 
 		if len(absent) > 0 {
 			err = r.onPage(p.page, func(pg *page) error {
 				for cell, position := range absent {
-					t, _, err := s.stateAt(pg[cell], p.page.counter(cell), position)
+					t, onPage, err := s.stateAt(pg[cell], p.page.counter(cell), position)
 					if err != nil {
 						return err
 					}
-					fn(cell, &t)
+					fn(cell, &t, onPage)
 				}
 				return nil
 			})
@@ -189,7 +189,7 @@ func (s *Store) peek(refs []ref) ([]counterState, error) {
 			continue
 		}
 		one := &cells{page: of.page(), mask: 1 << of.cell()}
-		if err := s.eachCounter(one, func(_ byte, t *counterState) { states[i] = t.clone() }, nil); err != nil {
+		if err := s.eachCounter(one, func(_ byte, t *counterState, _ int64) { states[i] = t.clone() }, nil); err != nil {
 			return nil, err
 		}
 	}

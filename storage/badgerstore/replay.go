@@ -148,7 +148,7 @@ func (r *replay) set(payload []byte, position int64) error {
 		return err
 	}
 	t.keepDays(&c.counterState)
-	r.s.counters.shard(of).setStateLocked(c, t, 0)
+	r.s.counters.shard(of).setStateLocked(c, t, c.onPage)
 	c.savedBy = byRecord
 	c.changedLocked()
 	return nil

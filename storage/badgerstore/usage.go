@@ -3,8 +3,10 @@ package badgerstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"math/bits"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -169,7 +171,7 @@ func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last cor
 // PlanUsed implements [core.Store].
 func (s *Store) PlanUsed(ctx context.Context, account, plan string, p core.Period, at time.Time) (used int64, err error) {
 	err = s.eachCells(ctx, core.DaysFilter{Account: account, PlanID: plan}, func(on *cells) error {
-		return s.eachCounter(on, func(_ byte, t *counterState) {
+		return s.eachCounter(on, func(_ byte, t *counterState, _ int64) {
 			used = core.AddSaturating(used, t.Usage(core.MeterRequests, p, nil, at).Used)
 		}, nil)
 	})
@@ -253,15 +255,38 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 // eachDayInCells calls emit with the numbers of the counters on a page, and the cell of the counter. It reads the archive after the counters
 // in memory, so it does not miss days that a checkpoint writes in between.
 func (s *Store) eachDayInCells(p *cells, first, last core.Date, emit func(byte, dayNumber)) error {
-	var newer []cellDay // than the archive
-	var archived uint64 // the cells whose days in the archive count
-	add := func(cell byte, t *counterState) {
+	for {
+		err := s.eachDayOnce(p, first, last, emit)
+		if err != errPageNewer {
+			return err
+		}
+		runtime.Gosched() // a checkpoint has just written the page, and is about to mark the counters
+	}
+}
+
+// errPageNewer means that a checkpoint has added changes of days to the archive after eachDayOnce has read them in memory.
+var errPageNewer = errors.New("the page is newer than the counter")
+
+// eachDayOnce is eachDayInCells, or returns errPageNewer before the first emit.
+func (s *Store) eachDayOnce(p *cells, first, last core.Date, emit func(byte, dayNumber)) error {
+	var newer []cellDay         // than the archive
+	var archived uint64         // the cells whose days in the archive count
+	changed := map[byte]int64{} // the cells with changes to days in the archive, and up to which position their page has the events
+	add := func(cell byte, t *counterState, onPage int64) {
 		if !t.archiveStale {
 			archived |= 1 << cell
 		}
-		t.eachDay(p.page.kind, func(d dayNumber) { newer = append(newer, cellDay{cell, d}) })
+		t.eachDay(p.page.kind, func(d dayNumber) {
+			newer = append(newer, cellDay{cell, d})
+			if d.number.change() && !t.archiveStale {
+				changed[cell] = onPage
+			}
+		})
 	}
 	return s.eachCounter(p, add, func(r view) error {
+		if err := r.notNewer(p.page, changed); err != nil {
+			return err
+		}
 		for i, d := range newer {
 			if d.number.change() && archived&(1<<d.cell) == 0 { // of a day that nothing else has
 				d.number &^= dayChange
@@ -304,5 +329,20 @@ func (s *Store) eachDayInCells(p *cells, first, last core.Date, emit func(byte, 
 			}
 		}
 		return err
+	})
+}
+
+// notNewer returns errPageNewer if a page has later events of a counter than up to a position.
+func (r view) notNewer(of ref, positions map[byte]int64) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	return r.onPage(of, func(p *page) error {
+		for cell, position := range positions {
+			if appliedOf(p[cell]) > position {
+				return errPageNewer
+			}
+		}
+		return nil
 	})
 }
