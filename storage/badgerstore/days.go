@@ -264,16 +264,18 @@ func (t *counterState) forPage(kind uint32) (page counterState, ended endedDays)
 	return page, ended
 }
 
-// dropArchived removes the days that a checkpoint has archived.
+// dropArchived removes the days that a checkpoint has archived. What has changed since the checkpoint took the counter becomes a change of the archive, as in
+// a counter that is loaded from the new page and the events after it.
 func (t *counterState) dropArchived(ended endedDays) {
 	for _, d := range ended.list {
 		i := slices.IndexFunc(t.days, d.same)
-		switch { // each may have changed since the checkpoint has taken the counter
+		switch {
 		case i < 0:
-		case d.number.change() && t.days[i].used != d.used:
-			t.days[i].used -= d.used
 		case t.days[i].used == d.used:
 			t.days = slices.Delete(t.days, i, i+1)
+		default:
+			t.days[i].number |= dayChange
+			t.days[i].used -= d.used
 		}
 	}
 	if len(ended.list) > 0 {

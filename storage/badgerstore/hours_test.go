@@ -262,3 +262,27 @@ func TestHoursReadDuringCommit(t *testing.T) {
 		t.Errorf("requests in the hour: got %v, %v, want 2 of the key and of the user", got.requests, got.err)
 	}
 }
+
+// TestHoursOfLateRequestDuringCheckpoint: a late request changes an hour while a checkpoint archives it, and its counter is loaded again during the next
+// checkpoint. A failure means that the late request counts twice in its hour.
+func TestHoursOfLateRequestDuringCheckpoint(t *testing.T) {
+	var h hook
+	s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
+	known(t, s, "key")
+	send := func(at time.Time) { consume(t, s, request("key", 1, endless, at)) }
+	send(noon)
+	send(noon.Add(time.Hour))
+	h.once(failPages, func() { send(noon) })
+	writeCheckpoint(t, s)
+	h.once(failPages, func() {
+		evict(t, s, keyRef(t, s, "key"))
+		evict(t, s, userRef(t, s, 1))
+		send(noon.Add(time.Hour))
+	})
+	for range 3 {
+		writeCheckpoint(t, s)
+		if got, err := inHour(s, core.HourOf(noon)); err != nil || !slices.Equal(got, []int64{2, 2}) {
+			t.Errorf("requests in the hour: got %v, %v, want 2 of the key and of the user", got, err)
+		}
+	}
+}
