@@ -156,14 +156,18 @@ func wantKeys(t *testing.T, s *Store, want int) {
 	for _, f := range []core.KeyFilter{{}, {UserID: 1}, {Status: core.KeyActive}, {UserID: 1, Status: core.KeyActive}} {
 		sum := 0
 		for i := range 3 {
-			f.PlanID = new(newKey(1, i).PlanID)
-			_, n, err := s.Keys(t.Context(), acct, f, core.Page{Number: 1, Size: 1})
+			of := f
+			if of.UserID == 0 { // only with a user, a filter has both PlanID and Status
+				of.UnderPlan = newKey(1, i).PlanID
+			} else {
+				of.PlanID = new(newKey(1, i).PlanID)
+			}
+			_, n, err := s.Keys(t.Context(), acct, of, core.Page{Number: 1, Size: 1})
 			if err != nil {
 				t.Fatalf("Keys: %v", err)
 			}
 			sum += n
 		}
-		f.PlanID = nil
 		keys, total, err := s.Keys(t.Context(), acct, f, core.Page{Number: 1, Size: many})
 		if err != nil || len(keys) != want || total != want || sum != want {
 			t.Errorf("keys that match %+v: got %d of %d, by plan %d, %v, want %d", f, len(keys), total, sum, err, want)
