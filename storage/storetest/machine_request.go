@@ -178,7 +178,7 @@ func (m *machine) again(t *rapid.T) {
 		m.setClock(at)
 	}
 	if k, err := m.model.Key(m.e.ctx, c.Account, c.KeyID); err == nil {
-		c.KeySeq, c.UserID, c.Entry.UserID, c.Shared = k.Seq, k.UserID, k.UserID, k.PlanID == ""
+		c.KeySeq, c.UserID, c.Entry.UserID, c.Shared = k.Seq, k.UserID, k.UserID, k.PlanID == "" && !c.OwnOnly
 	} else if m.renewed[c.Account+c.KeyID] {
 		t.SkipNow() // another key may have its Seq, and a store may find the key by the Seq
 	}
