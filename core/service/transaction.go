@@ -131,7 +131,7 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 				s.onDisabled(d)
 			}
 		}
-		if err == nil || errors.Is(err, core.ErrUnavailable) { // the changes may have been stored
+		if stored := err == nil || errors.Is(err, core.ErrUnavailable); stored && len(runs) > 0 { // the changes may have been stored
 			s.makeDue(ctx, account, runs[len(runs)-1])
 		}
 		if !errors.Is(err, errNewMeters) {
