@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/service"
@@ -26,8 +25,8 @@ func ParseReport(values url.Values, today core.Date) (service.ReportQuery, error
 }
 
 func (q *query) reportQuery(today core.Date) (r service.ReportQuery) {
-	r.First = q.date("from", firstOfMonth(today, 0))
-	end := q.date("to", firstOfMonth(r.First, 1)) // the day after the last one
+	r.First = q.date("from", today.FirstOfMonth(0))
+	end := q.date("to", r.First.FirstOfMonth(1)) // the day after the last one
 	r.Last = end - 1
 	switch {
 	case end <= r.First:
@@ -55,12 +54,6 @@ func (q *query) reportQuery(today core.Date) (r service.ReportQuery) {
 		q.wrong("group_by", "Must not name both day and month")
 	}
 	return r
-}
-
-// firstOfMonth returns the first day of the month that is a number of months after the month of d.
-func firstOfMonth(d core.Date, months int) core.Date {
-	year, month, _ := d.Start().Date()
-	return core.DateOf(time.Date(year, month+time.Month(months), 1, 0, 0, 0, 0, time.UTC))
 }
 
 // reportColumns returns the columns of a report in CSV: the names of the members of a row.

@@ -126,8 +126,8 @@ func answerGRPC(w http.ResponseWriter, status int, e *core.Error) {
 // formOpenAI is the value of error_form for errors as the API of OpenAI has them.
 const formOpenAI = "openai"
 
-// openAIError returns an error in the form of the API of OpenAI. The limits of a minute and an hour are rates to them, those of longer
-// periods are quotas.
+// openAIError returns an error in the form of the API of OpenAI. That API calls a limit of a minute or an hour a rate limit, and a limit of a longer
+// period a quota.
 func openAIError(status int, e *core.Error, d *service.Decision) any {
 	kind, code, message := "invalid_request_error", strings.ToLower(string(e.Code)), e.Message
 	switch {

@@ -60,6 +60,12 @@ func (d Date) IsHour() bool { return d >= firstHour }
 // Day returns the day of an hour, and a day itself.
 func (d Date) Day() Date { return DateOf(d.Start()) }
 
+// FirstOfMonth returns the first day of the month that is a number of months after the month of the day.
+func (d Date) FirstOfMonth(after int) Date {
+	year, month, _ := d.Start().Date()
+	return DateOf(time.Date(year, month+time.Month(after), 1, 0, 0, 0, 0, time.UTC))
+}
+
 // ParseDate returns the day that text names, as in 2026-03-12 (RFC 3339 full-date).
 func ParseDate(text string) (Date, error) {
 	t, err := time.Parse(time.DateOnly, text)

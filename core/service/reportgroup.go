@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -50,8 +49,7 @@ func (q *ReportQuery) cell(plan, meter string, date core.Date) (c reportCell) {
 	case q.Day:
 		c.date = date
 	case q.Month:
-		year, month, _ := date.Start().Date()
-		c.date = core.DateOf(time.Date(year, month, 1, 0, 0, 0, 0, time.UTC))
+		c.date = date.FirstOfMonth(0)
 	}
 	return c
 }

@@ -18,6 +18,7 @@ const (
 
 // FullCounter is a counter that is near a limit, with its user and key.
 type FullCounter struct {
+	id   core.CounterID
 	User *core.User // in the cache: do not change it
 	Key  *core.Key  // nil for the counter of a user, which its keys without a plan of their own share
 	Plan *core.Plan // in force
@@ -81,10 +82,10 @@ func (s *Service) Thresholds(ctx context.Context, account string, over int64, me
 		}
 	}
 	slices.SortStableFunc(t.Counters, func(a, b FullCounter) int { return cmp.Compare(b.Share(), a.Share()) })
-	if err := s.forecastFull(ctx, account, t.Counters); err != nil {
+	if err := s.forecastFull(ctx, t.Counters); err != nil {
 		return t, err
 	}
-	return t, s.countDenied(ctx, account, t.Counters)
+	return t, s.countDenied(ctx, t.Counters)
 }
 
 // rankSmall ranks the counters of an account whose ranking is not whole, if the account has at most core.ReadSize users and keys. RankAccounts ranks
@@ -123,7 +124,7 @@ func (s *Service) fullCounters(ctx context.Context, q *core.RankingQuery, page [
 		h := core.HighestFill(core.FillsOf(usages[i], c.user.Anchors), q.Meter)
 		if highest[c.CounterID] = h; h >= q.From {
 			n := fullest(usages[i], q.Meter)
-			full = append(full, FullCounter{User: c.user, Key: c.key, Plan: c.plan, LimitUsage: usages[i][n], Limits: usages[i], Fullest: n})
+			full = append(full, FullCounter{id: c.CounterID, User: c.user, Key: c.key, Plan: c.plan, LimitUsage: usages[i][n], Limits: usages[i], Fullest: n})
 		}
 	}
 	for i, c := range page {
@@ -146,14 +147,10 @@ func fullest(limits []core.LimitUsage, meter string) int {
 }
 
 // forecastFull sets ExhaustsAt of each counter. It reads the days of all counters at once.
-func (s *Service) forecastFull(ctx context.Context, account string, list []FullCounter) error {
+func (s *Service) forecastFull(ctx context.Context, list []FullCounter) error {
 	forecasts := make([]forecastInput, len(list))
 	for i := range list {
-		id := core.CounterID{Account: account, UserID: list[i].User.ID}
-		if k := list[i].Key; k != nil {
-			id = core.CounterID{Account: account, KeyID: k.ID}
-		}
-		forecasts[i] = forecastInput{id, id, list[i].Limits}
+		forecasts[i] = forecastInput{list[i].id, list[i].id, list[i].Limits}
 	}
 	all, err := s.forecasts(ctx, forecasts)
 	for i := range all {
@@ -163,13 +160,10 @@ func (s *Service) forecastFull(ctx context.Context, account string, list []FullC
 }
 
 // countDenied sets Denied of each counter.
-func (s *Service) countDenied(ctx context.Context, account string, list []FullCounter) error {
+func (s *Service) countDenied(ctx context.Context, list []FullCounter) error {
 	return s.eachAtOnce(ctx, len(list), func(ctx context.Context, i int) error {
 		c, today := &list[i], s.Today()
-		of := core.DaysFilter{Account: account, UserID: c.User.ID}
-		if c.Key != nil {
-			of = core.DaysFilter{Account: account, KeyID: c.Key.ID}
-		}
+		of := core.DaysFilter{Account: c.id.Account, KeyID: c.id.KeyID, UserID: c.id.UserID}
 		first := max(core.DateOf(c.Window.Start), today-core.DaysKept+1)
 		days, err := s.store.Days(ctx, of, min(first, today), today)
 		for i := range days {

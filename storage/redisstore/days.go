@@ -327,7 +327,7 @@ func (s *Store) listsOf(ctx context.Context, ids []core.CounterID, span daySpan)
 	counters, days := make([]core.Counter, len(ids)), make([][]core.CounterDay, len(ids))
 	for i, c := range all {
 		counters[i], days[i] = c.counter, c.days.List()
-		if ids[i] == (core.CounterID{Account: ids[i].Account}) {
+		if ids[i].IsDeletedUsers() {
 			if days[i], err = s.deletedDays(ctx, ids[i].Account); err != nil {
 				return nil, nil, err
 			}
@@ -345,7 +345,7 @@ var hoursTTL = strconv.Itoa(10 * day * 1000)
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
 	switch {
-	case id == core.CounterID{Account: id.Account}:
+	case id.IsDeletedUsers():
 		return s.setDeleted(ctx, id.Account, days)
 	case id.KeyID != "":
 		days = record.WithoutShared(days)
