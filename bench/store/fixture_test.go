@@ -183,7 +183,7 @@ func newKey(i int, user int64, plan string, now time.Time) *core.Key {
 }
 
 // fillVersion changes with the content of the fixtures.
-const fillVersion = "2"
+const fillVersion = "3"
 
 // layout returns a hash of the layout of stores and of fillVersion.
 func layout(tb testing.TB) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func BenchmarkSearch(b *testing.B) {
 		text string
 		want int
 	}{
-		"value": {"Bearer " + secret(70_000), 1}, "hint": {secrets.HintOf(secret(70_000)), 9}, "key id": {keyID(70_000), 1}, "user id": {"70001", 1},
+		"value": {"Bearer " + secret(70_000), 1}, "hint": {randomHint(70_000), 1}, "key id": {keyID(70_000), 1}, "user id": {"70001", 1},
 		"email": {"USER70001@customer.example", 1}, "external id": {"cus_70001", 1}, "address": {"203.0.113.7", 1},
 		"name": {"customer 4", 10}, "nothing": {"nobody@customer.example", 0},
 	} {
@@ -80,8 +81,22 @@ func fillCustomers(dir string) error {
 		i := n + 1
 		u := &core.User{AccountID: account, ID: int64(i + 1), Name: fmt.Sprint("customer ", i+1), Email: new(fmt.Sprintf("user%d@customer.example", i+1)),
 			ExternalID: fmt.Sprint("cus_", i+1), CreatedAt: now, UpdatedAt: now}
-		return errors.Join(tx.PutUser(u), tx.PutKey(newKey(i, u.ID, largePlan(now).ID, now)))
+		k := newKey(i, u.ID, largePlan(now).ID, now)
+		k.Hint = randomHint(i)
+		return errors.Join(tx.PutUser(u), tx.PutKey(k))
 	}))
+}
+
+// randomHint returns the hint of a key as it is for a random value. The values of the fixtures end with digits, so their hints are
+// alike.
+func randomHint(i int) string {
+	const characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	r := rand.New(rand.NewPCG(17, uint64(i)))
+	value := make([]byte, 29)
+	for j := range value {
+		value[j] = characters[r.IntN(len(characters))]
+	}
+	return secrets.HintOf(secrets.DefaultKeyPrefix + string(value))
 }
 
 // eachBatch calls put with each number below n, in transactions of the store in a directory.
