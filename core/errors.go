@@ -60,6 +60,8 @@ var (
 	ErrUserNotFound     = &Error{Code: CodeUserNotFound, Message: "User not found"}
 	ErrPlanNotFound     = &Error{Code: CodePlanNotFound, Message: "Plan not found"}
 	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}
+	ErrWebhookNotFound  = &Error{Code: CodeNotFound, Message: "Webhook not found"}
+	ErrEventNotFound    = &Error{Code: CodeNotFound, Message: "Event not found"}
 	ErrDuplicateEmail   = &Error{Code: CodeDuplicateEmail, Message: "Email already exists",
 		Field: "email", Detail: "A user with this email exists already"}
 	ErrDuplicateExternalID = Invalid("external_id", "Another user of the account has this external_id")

@@ -99,6 +99,18 @@ type Store interface {
 	// Prices returns the prices of an account: the zero Prices before the first [Tx.PutPrices], and for a missing account.
 	Prices(ctx context.Context, account string) (*Prices, error)
 
+	// Webhook returns a webhook, or ErrWebhookNotFound.
+	Webhook(ctx context.Context, account, id string) (*Webhook, error)
+	// Webhooks lists the webhooks by Seq.
+	Webhooks(ctx context.Context, account string, p Page) ([]*Webhook, int, error)
+	// Event returns an event, or ErrEventNotFound.
+	Event(ctx context.Context, account, id string) (*Event, error)
+	// Events returns the first n of the events that match and whose Seq is larger than after, by Seq, and the number of all events that match. An
+	// event is on one page only, whatever is put or deleted between the pages.
+	Events(ctx context.Context, account string, f EventFilter, after int64, n int) ([]*Event, int, error)
+	// Attempts lists the delivery log of a webhook by Seq: every attempt that was put and neither replaced nor deleted with its webhook.
+	Attempts(ctx context.Context, account, webhook string, p Page) ([]*Attempt, int, error)
+
 	// Consume counts a request if every limit of its terms has room for it, each of its [Buckets] has a token, and it is
 	// not refused. In the same atomic and durable step it appends an entry to the history of the key and of the user. It
 	// decides as [Counter.Decide] does, and counts as [Counter.Add] does, on all meters or on none. It returns the usage
@@ -293,8 +305,8 @@ type HealthStore interface {
 // WatchedStore is a [Store] that other processes change, too.
 type WatchedStore interface {
 	Store
-	// Watch reports every change to accounts, users, plans, keys, prices and owner's keys to w, until the
-	// store is closed. It is called once.
+	// Watch reports every change to accounts, users, plans, keys, prices, webhooks and owner's keys, and every new event with a pending delivery, to
+	// w, until the store is closed. It is called once.
 	Watch(w Watcher)
 }
 
@@ -318,6 +330,7 @@ type Change struct {
 	UserID   int64
 	PlanID   string
 	Prices   bool           // of the prices
+	Webhooks bool           // of a webhook, or a new event with a pending delivery
 	Digest   secrets.Digest // of the value of a key, present or former
 	OwnerKey secrets.Digest // of an owner's key; Account is empty
 

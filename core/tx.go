@@ -20,6 +20,13 @@ type Tx interface {
 	// Prices returns [Store.Prices].
 	Prices() (*Prices, error)
 
+	// Webhook returns a webhook, or ErrWebhookNotFound.
+	Webhook(id string) (*Webhook, error)
+	// Webhooks lists the webhooks of the account by Seq, with their total.
+	Webhooks(p Page) ([]*Webhook, int, error)
+	// Events returns the event with each id, in the order of ids, nil for a missing event.
+	Events(ids ...string) ([]*Event, error)
+
 	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
 	// new and gets the next ID: one more than the largest that the account ever gave,
 	// from 1. An email that another user of the account has, compared by [FoldEmail],
@@ -34,6 +41,17 @@ type Tx interface {
 	PutKey(k *Key) error
 	// PutPrices stores the prices of the account in place of the earlier ones.
 	PutPrices(p *Prices) error
+	// PutWebhook stores a webhook in place of the one with its ID. A webhook with the Seq 0 is new and gets the next Seq.
+	PutWebhook(w *Webhook) error
+	// PutEvent stores an event in place of the one with its ID. An event with the Seq 0 gets the next Seq, also in place of an event with its ID:
+	// a caller that must not repeat an event reads Events first.
+	PutEvent(e *Event) error
+	// PutAttempt stores an attempt in place of the one with its ID. An attempt with the Seq 0 gets the next Seq, also in place of another one.
+	PutAttempt(a *Attempt) error
+	// DeleteWebhook deletes a webhook with its delivery log. Pending deliveries stay in their events.
+	DeleteWebhook(id string) error
+	// DeleteEvent deletes an event.
+	DeleteEvent(id string) error
 	// DeleteUser deletes a user and its keys with their counters and histories. With more keys than the store changes at once, the
 	// transaction is ErrTooLarge: delete keys first.
 	DeleteUser(id int64) error

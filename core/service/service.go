@@ -90,8 +90,9 @@ type Service struct {
 	prices    *cache[string, core.PriceList]
 	accounts  *cache[string, core.Account] // for their key prefixes; other members may be outdated
 
-	due       dueCounters // for the rankings
-	addresses recentAddresses
+	due            dueCounters // for the rankings
+	webhookChanges webhookChanges
+	addresses      recentAddresses
 
 	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory
@@ -112,6 +113,7 @@ func New(store core.Store, c Config) *Service {
 		s.onDisabled = func(KeyDisabled) {}
 	}
 	s.newCaches(store)
+	s.webhookChanges = newWebhookChanges()
 	s.addresses = newRecentAddresses()
 	s.pendingDecisions.New = func() any { return &pendingDecision{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())

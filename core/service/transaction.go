@@ -39,6 +39,10 @@ type Transaction struct {
 	due    []dueCounter // the counters whose limits or windows the transaction changes
 	dueAll bool         // the transaction changes the limits of a plan
 
+	events          map[string]bool // the ids of the events that the transaction puts; nil before the first
+	webhooks        []*core.Webhook // of the account, if events is not nil
+	changesWebhooks bool            // the transaction changes a webhook, or puts an event that waits for one
+
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	disabled      []KeyDisabled
 }
@@ -363,4 +367,7 @@ func (b *Transaction) invalidate() {
 		}
 	}
 	b.s.keys.forget(b.forgetDigests...)
+	if b.changesWebhooks {
+		b.s.webhookChanges.note(b.account)
+	}
 }

@@ -41,6 +41,8 @@ func (w invalidator) Changed(c core.Change) {
 		w.s.prices.forget(c.Account)
 		w.s.meters.forget(c.Account)
 		w.s.accounts.forget(c.Account) // its meters
+	case c.Webhooks:
+		w.s.webhookChanges.note(c.Account)
 	case c.Digest != secrets.Digest{}:
 		w.s.keys.forget(c.Digest)
 	case c.OwnerKey != secrets.Digest{}:
@@ -62,7 +64,10 @@ func (w invalidator) RenewLease(d time.Duration) {
 }
 
 // ChangesMissed implements [core.Watcher].
-func (w invalidator) ChangesMissed() { w.s.ForgetAll() }
+func (w invalidator) ChangesMissed() {
+	w.s.ForgetAll()
+	w.s.webhookChanges.note("")
+}
 
 // ForgetAll empties the caches of resources. Call it after changes that were made with the [core.Store] itself. RankAccounts
 // adds them to the rankings within MaxRankingAge.

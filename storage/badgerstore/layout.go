@@ -24,7 +24,10 @@ const schema = 4
 //	U user         account, user id             core.User, JSON
 //	P plan         account, seq                 core.Plan, JSON
 //	K key          account, seq                 core.Key, JSON
-//	a o p k        account, id                  the number of the resource with the id; "" for a and o, as above
+//	W webhook      account, seq                 core.Webhook, JSON
+//	N event        account, seq                 core.Event, JSON: for webhooks, not an event of the event log
+//	J attempt      account, seq                 core.Attempt, JSON
+//	a o p k w n j  account, id                  the number of the resource with the id; "" for a and o, as above
 //	u unique       account, name, value         the id of the resource that has the value
 //	d              digest, 32 bytes             account, seq
 //	l last number  account, kind                the largest number given to a resource of the kind, uvarint

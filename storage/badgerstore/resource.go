@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -132,6 +133,23 @@ func (r reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, i
 	}
 	records, err := r.recordsAt(kind, numbers)
 	return records, f.Len(), fault(err)
+}
+
+// After implements [resource.Reader].
+func (r reader) After(kind resource.Kind, set string, number int64, n int) ([][]byte, int, error) {
+	f, err := r.index(setPath(r.account, set))
+	if err != nil {
+		return nil, 0, fault(err)
+	}
+	offset := sort.Search(f.Len(), func(i int) bool { // about 16 reads of nodes that stay in memory
+		at, e := f.Page(i, 1)
+		err = firstOf(err, e)
+		return len(at) == 0 || at[0] > number
+	})
+	if err != nil {
+		return nil, 0, fault(err)
+	}
+	return r.Page(kind, set, offset, n)
 }
 
 // A read of one record takes as long as 10 steps of an iterator. The start of an iterator takes as long as 4 reads. An iterator is therefore faster for at

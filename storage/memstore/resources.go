@@ -17,6 +17,11 @@ type resources struct {
 	plans  *table[string, core.Plan]
 	keys   *table[string, core.Key]
 	prices *core.Prices
+
+	webhooks *table[string, core.Webhook]
+	events   *table[string, core.Event]
+	attempts *table[string, core.Attempt]
+
 	access *core.Access // nil if the account is missing
 }
 
@@ -27,6 +32,10 @@ func newResources() *resources {
 		keys:  newTable(core.ErrKeyNotFound, func(k *core.Key) string { return k.ID }, func(k *core.Key) *int64 { return &k.Seq }),
 
 		prices: new(core.Prices),
+
+		webhooks: newTable(core.ErrWebhookNotFound, func(w *core.Webhook) string { return w.ID }, func(w *core.Webhook) *int64 { return &w.Seq }),
+		events:   newTable(core.ErrEventNotFound, func(e *core.Event) string { return e.ID }, func(e *core.Event) *int64 { return &e.Seq }),
+		attempts: newTable(core.ErrEventNotFound, func(a *core.Attempt) string { return a.ID }, func(a *core.Attempt) *int64 { return &a.Seq }),
 	}
 }
 
@@ -38,9 +47,9 @@ func (s *Store) of(account string) *resources {
 	return newResources()
 }
 
-// clone returns a copy that shares the users, plans and keys, the prices and the access.
+// clone returns a copy that shares the rows of the tables, the prices and the access.
 func (r *resources) clone() *resources {
-	return &resources{r.users.clone(), r.plans.clone(), r.keys.clone(), r.prices, r.access}
+	return &resources{r.users.clone(), r.plans.clone(), r.keys.clone(), r.prices, r.webhooks.clone(), r.events.clone(), r.attempts.clone(), r.access}
 }
 
 // table has the resources of a kind by id. They are replaced, never changed.

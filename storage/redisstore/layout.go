@@ -30,6 +30,9 @@ import (
 //	{<account>}external-ids            hash: external id to user ID
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
 //	{<account>}t:                      prices, JSON
+//	{<account>}w:<id> n:<id> j:<id>    webhook, event, attempt to deliver an event: JSON
+//	{<account>}webhooks  events…       sorted sets of ids by number, one of events for each filter
+//	{<account>}attempts:<webhook>      sorted set: ids of the attempts in the delivery log of a webhook
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
 //	{<account>}deleted                 hash: number of a chunk to days or hours of the deleted users, JSON, see record.AddDeleted

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
@@ -25,8 +24,7 @@ func (s *Store) KeysAfter(ctx context.Context, account string, seq int64, n int)
 
 // listAfter returns at most n of the resources in a set that follow a number.
 func listAfter[T any](ctx context.Context, s *Store, account string, kind resource.Kind, set string, number int64, n int) ([]*T, error) {
-	records, _, err := s.newReader(ctx, resource.Scope{Account: account}).page(kind, set,
-		"("+strconv.FormatInt(number, 10), "+inf", "BYSCORE", "LIMIT", "0", strconv.Itoa(n))
+	records, _, err := s.newReader(ctx, resource.Scope{Account: account}).After(kind, set, number, n)
 	if err != nil {
 		return nil, err
 	}

@@ -180,6 +180,11 @@ func (r *reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, 
 	return r.page(kind, set, strconv.Itoa(offset), strconv.Itoa(offset+n-1))
 }
 
+// After implements [resource.Reader].
+func (r *reader) After(kind resource.Kind, set string, number int64, n int) ([][]byte, int, error) {
+	return r.page(kind, set, "("+strconv.FormatInt(number, 10), "+inf", "BYSCORE", "LIMIT", "0", strconv.Itoa(n))
+}
+
 // page returns the records of the resources that ZRANGE finds in a set, and the size of the set.
 func (r *reader) page(kind resource.Kind, set string, zrange ...string) ([][]byte, int, error) {
 	answers, err := r.read(func(b *batch) {

@@ -35,6 +35,9 @@ func (r *reader) writes(c *resource.Changes) (*writes, error) {
 	if len(c.Prices) > 0 {
 		w.invalidate(core.Change{Prices: true})
 	}
+	if len(c.Webhooks) > 0 || slices.ContainsFunc(c.Events, isNewlyPending) {
+		w.invalidate(core.Change{Webhooks: true})
+	}
 	deleted := map[int64]bool{}
 	for _, u := range c.Users {
 		deleted[either(u).ID] = u.After == nil
@@ -54,6 +57,11 @@ func (r *reader) writes(c *resource.Changes) (*writes, error) {
 		w.addTask(k)
 	}
 	return w, nil
+}
+
+// isNewlyPending reports whether an event is new and waits for a webhook.
+func isNewlyPending(e *resource.Change[core.Event]) bool {
+	return e.Before == nil && e.After != nil && len(e.After.Deliveries) > 0
 }
 
 // either returns the resource before a change, or after it if the resource is new.

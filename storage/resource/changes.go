@@ -15,6 +15,9 @@ func (t *tx) changes() (*Changes, error) {
 	c.Keys = collect(c, &t.keys)
 	c.Users = collect(c, &t.users)
 	c.Prices = collect(c, &t.prices)
+	c.Webhooks = collect(c, &t.webhooks)
+	c.Events = collect(c, &t.events)
+	collect(c, &t.attempts)
 	if err := t.listPlanUsers(c); err != nil {
 		return nil, t.keep(err)
 	}
@@ -31,7 +34,7 @@ func collect[T any](c *Changes, in *table[T]) (list []*Change[T]) {
 		list = append(list, ch)
 		was, is := in.numberOf(ch.Before), max(in.numberOf(ch.After), ch.number)
 		c.Records = append(c.Records, Record{in.kind, id, is, was, ch.value})
-		c.Creates = c.Creates || ch.Before == nil && in.kind != Access
+		c.Creates = c.Creates || ch.Before == nil && in.kind != Access && in.kind != Attempt // the result of a delivery is stored on a full disk, too
 		c.move(Member{was, id}, Member{is, id}, of(in.sets, ch.Before), of(in.sets, ch.After))
 	}
 	return list

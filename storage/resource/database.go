@@ -1,4 +1,4 @@
-// Package resource keeps the accounts, owner's keys, users, plans and keys of a [core.Store]: their records, the sets that list
+// Package resource keeps the accounts, owner's keys, users, plans, keys, webhooks and events of a [core.Store]: their records, the sets that list
 // them, and the values that only one of them may have. It does so over a [Database], so every database keeps them alike.
 //
 //	Store.PutUser … ──► Tx ──► Changes ──► Database: one commit
@@ -23,6 +23,9 @@ const (
 	Plan     Kind = 'P'
 	Key      Kind = 'K'
 	Prices   Kind = 'T' // of an account: the id is empty. Prices have no number and are in no set.
+	Webhook  Kind = 'W'
+	Event    Kind = 'N'
+	Attempt  Kind = 'J' // an entry of the delivery log of a webhook
 )
 
 // Scope is what a transaction reads and changes: the users, plans and keys of an account, or the registry, which has all accounts, owner's keys
@@ -58,6 +61,8 @@ type Reader interface {
 	Records(kind Kind, ids ...string) ([][]byte, error)
 	// Page returns at most n records of a set, from offset on in the order of their numbers, and the size of the set.
 	Page(kind Kind, set string, offset, n int) (records [][]byte, size int, err error)
+	// After returns at most n records of a set whose numbers are larger than a number, in their order, and the size of the set.
+	After(kind Kind, set string, number int64, n int) (records [][]byte, size int, err error)
 	// Members returns at most n members of a set, from offset on in the order of their numbers. The members fit into a [SetChange] of another set.
 	Members(set string, offset, n int) ([]Member, error)
 	// Sizes returns the size of each set.
@@ -88,6 +93,8 @@ type Changes struct {
 	Plans     []*Change[core.Plan]
 	Keys      []*Change[core.Key]
 	Prices    []*Change[core.Prices]
+	Webhooks  []*Change[core.Webhook]
+	Events    []*Change[core.Event]
 }
 
 // Empty reports whether there is nothing to store.

@@ -91,6 +91,35 @@ var keys = &description[core.Key]{
 	missing: core.ErrKeyNotFound,
 }
 
+var webhooks = &description[core.Webhook]{
+	kind:    Webhook,
+	id:      func(w *core.Webhook) string { return w.ID },
+	number:  func(w *core.Webhook) *int64 { return &w.Seq },
+	sets:    func(*core.Webhook) []string { return []string{webhookSet} },
+	missing: core.ErrWebhookNotFound,
+}
+
+var events = &description[core.Event]{
+	kind:   Event,
+	id:     func(e *core.Event) string { return e.ID },
+	number: func(e *core.Event) *int64 { return &e.Seq },
+	sets: func(e *core.Event) (sets []string) {
+		for _, f := range e.Filters() {
+			sets = append(sets, eventSet(f))
+		}
+		return sets
+	},
+	missing: core.ErrEventNotFound,
+}
+
+var attempts = &description[core.Attempt]{
+	kind:    Attempt,
+	id:      func(a *core.Attempt) string { return a.ID },
+	number:  func(a *core.Attempt) *int64 { return &a.Seq },
+	sets:    func(a *core.Attempt) []string { return []string{attemptSet(a.Webhook)} },
+	missing: core.ErrEventNotFound,
+}
+
 // The one list of prices of an account has an empty id.
 var prices = &description[core.Prices]{kind: Prices}
 
@@ -114,6 +143,7 @@ func (d *description[T]) numberOf(v *T) int64 {
 const (
 	accountSet   = "accounts"
 	PlanSet      = "plans" // all plans of an account
+	webhookSet   = "webhooks"
 	names        = "names"
 	ownerDigests = "owner-digests"
 	emails       = "emails"
@@ -142,6 +172,21 @@ func UserSet(f core.UserFilter) string {
 	}
 	return "users"
 }
+
+// eventSet names the set of the events that match a filter.
+func eventSet(f core.EventFilter) string {
+	switch {
+	case f.Webhook != "":
+		return "events:w" + f.Webhook
+	case f.Pending:
+		return "events:pending"
+	case f.Until != 0:
+		return "events:until" + strconv.Itoa(int(f.Until))
+	}
+	return "events"
+}
+
+func attemptSet(webhook string) string { return "attempts:" + webhook }
 
 // KeySet names the set of the keys that match a filter. The plan is last in the name, because its id may have any characters.
 func KeySet(f core.KeyFilter) string {
@@ -178,7 +223,8 @@ func uniqueOf(f core.UserFilter) (u Unique, ok bool) {
 // KindOfSet returns the kind of the resources in a set, 0 for an unknown set.
 func KindOfSet(name string) Kind {
 	kind, _, _ := strings.Cut(name, ":")
-	return map[string]Kind{accountSet: Account, "owner-keys": OwnerKey, "users": User, PlanSet: Plan, "keys": Key}[kind]
+	return map[string]Kind{accountSet: Account, "owner-keys": OwnerKey, "users": User, PlanSet: Plan, "keys": Key,
+		webhookSet: Webhook, "events": Event, "attempts": Attempt}[kind]
 }
 
 // Kind returns the kind of the resource that has a unique value.
@@ -212,6 +258,12 @@ func NamesOf(kind Kind, value []byte) (Names, any, error) {
 		return users.names(value)
 	case Plan:
 		return plans.names(value)
+	case Webhook:
+		return webhooks.names(value)
+	case Event:
+		return events.names(value)
+	case Attempt:
+		return attempts.names(value)
 	default:
 		return keys.names(value)
 	}

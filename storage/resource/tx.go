@@ -22,6 +22,9 @@ type tx struct {
 	plans     table[core.Plan]
 	keys      table[core.Key]
 	prices    table[core.Prices]
+	webhooks  table[core.Webhook]
+	events    table[core.Event]
+	attempts  table[core.Attempt]
 
 	unique map[Unique]string
 	last   map[Kind]int64
@@ -40,6 +43,7 @@ func newTx(r Reader) *tx {
 	return &tx{
 		r: r, accounts: newTable(accounts), ownerKeys: newTable(ownerKeys), accesses: newTable(accesses),
 		users: newTable(users), plans: newTable(plans), keys: newTable(keys), prices: newTable(prices),
+		webhooks: newTable(webhooks), events: newTable(events), attempts: newTable(attempts),
 		unique: map[Unique]string{}, last: map[Kind]int64{}, put: map[int64][]string{},
 	}
 }

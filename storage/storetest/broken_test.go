@@ -31,7 +31,7 @@ func wrapped(wrap func(core.Store) core.Store) func() Opened {
 // A defect that passes the suite may also be in a real store: then the suite would not prove the
 // contract.
 func TestBrokenStores(t *testing.T) {
-	for _, d := range slices.Concat(brokenUsage, brokenLimits, brokenHistory, brokenResources, brokenMembers, brokenLists, brokenTransactions, brokenPrices, brokenFiles,
+	for _, d := range slices.Concat(brokenUsage, brokenLimits, brokenHistory, brokenResources, brokenMembers, brokenLists, brokenTransactions, brokenPrices, brokenWebhooks, brokenFiles,
 		brokenPlanUsed, brokenDays, brokenRequestIDs, brokenHolds, brokenRankings, brokenImports) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()

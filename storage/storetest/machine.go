@@ -37,6 +37,7 @@ type machine struct {
 	counted map[string]time.Time // when a request was counted, by key and request id
 	named   []core.Consumption   // those requests
 	holds   []heldRef
+	hooks   []string                // ids of webhooks that were put, the last ones
 	uneven  map[core.CounterID]bool // counters with a change that was cut off at 0 in some windows: see checkLaw
 	imports bool                    // the machine sets counters and days
 	likeIDs []string                // two request ids, one of the pairs likeIDs
@@ -151,7 +152,7 @@ func (m *machine) both(t *rapid.T, what string, call func(core.Store) (any, erro
 // fault returns the part of an error that must be equal in both stores.
 func fault(err error) string {
 	for _, known := range []error{core.ErrAccountNotFound, core.ErrAccountExists, core.ErrOwnerKeyNotFound, core.ErrOwnerKeyExists,
-		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrDuplicateExternalID, core.ErrUnavailable, core.ErrHoldNotFound,
+		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrDuplicateExternalID, core.ErrUnavailable, core.ErrHoldNotFound, core.ErrWebhookNotFound, core.ErrEventNotFound,
 		core.ErrHoldExpired, core.ErrTooManyHolds, errAborted} {
 		if errors.Is(err, known) {
 			return known.Error()

@@ -24,6 +24,8 @@ func (m *machine) check(t *rapid.T) {
 		return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
 	})
 	m.both(t, "Prices", func(s core.Store) (any, error) { return s.Prices(m.e.ctx, account) })
+	m.both(t, "Webhooks", func(s core.Store) (any, error) { return listed(s.Webhooks(m.e.ctx, account, page)) })
+	m.both(t, "Events", func(s core.Store) (any, error) { return listed(s.Events(m.e.ctx, account, core.EventFilter{}, 0, 100)) })
 	m.both(t, "Counters", func(s core.Store) (any, error) {
 		cs, err := s.Counters(m.e.ctx, m.counters())
 		for i, c := range cs { // without the unexported members
@@ -79,6 +81,7 @@ func (m *machine) compareReads(t *rapid.T) {
 		m.bothDays(t, f, core.HourOf(m.latest)-core.HoursKept+1, core.HourOf(m.latest))
 	}
 	m.comparePlanUsed(t)
+	m.lookWebhooks(t, account, page)
 	for range 3 {
 		m.lookUsers(t, account, page)
 		m.lookPlans(t, account, page)

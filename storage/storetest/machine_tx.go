@@ -66,7 +66,7 @@ func (m *machine) update(t *rapid.T) *txPlan {
 	d := &txPlan{machine: m, t: t, account: m.anyAccount(t), touched: map[string]bool{}}
 	d.readSome()
 	for range rapid.IntRange(1, 4).Draw(t, "writes") {
-		switch rapid.IntRange(0, 12).Draw(t, "write") {
+		switch rapid.IntRange(0, 15).Draw(t, "write") {
 		case 0, 1, 2:
 			d.putUser()
 		case 3, 4:
@@ -81,6 +81,8 @@ func (m *machine) update(t *rapid.T) *txPlan {
 			d.deleteKey()
 		case 12:
 			d.putPrices()
+		case 13, 14, 15:
+			d.changeWebhooks()
 		}
 	}
 	giveUp := rapid.IntRange(0, 5).Draw(t, "give up") == 0
