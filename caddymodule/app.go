@@ -94,6 +94,8 @@ type App struct {
 	acquired bool                 // holds a reference in stores
 	warned   sync.Map             // the results of checkRoutes by server, and keys of other warnings about a server
 
+	gatewayAccounts gatewayAccounts
+
 	background sync.WaitGroup // goroutines that end with ctx
 
 	awaitsEvent bool          // applyConfig runs on an event of Caddy
@@ -210,16 +212,16 @@ func (a *App) Start() (err error) {
 	if err := a.acquireStore(func() (caddy.Destructor, error) { return openLive(a.tuning) }); err != nil {
 		return err
 	}
-	service := a.live.Load().service
+	svc := a.live.Load().service
 	for _, acc := range a.Accounts {
-		err := service.CheckAccount(a.ctx, acc.Name, acc.Key)
+		err := svc.CheckAccount(a.ctx, acc.Name, acc.Key)
 		if err == nil {
-			err = service.CheckAccountPatch(a.ctx, acc.Name, acc.patch())
+			err = svc.CheckAccountPatch(a.ctx, acc.Name, acc.patch())
 		}
-		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) && !(running && errors.Is(err, core.ErrUnavailable)) && !errors.Is(err, redisstore.ErrLost) {
+		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) && !errors.Is(err, service.ErrAccountDisabled) && !(running && errors.Is(err, core.ErrUnavailable)) && !errors.Is(err, redisstore.ErrLost) {
 			return fmt.Errorf("account %q: %w", acc.Name, err)
 		}
-		if _, err := service.Authenticate(a.ctx, acc.Key); err != nil {
+		if _, err := svc.Authenticate(a.ctx, acc.Key); err != nil {
 			ready = !a.awaitsEvent
 		}
 	}
@@ -260,6 +262,8 @@ func (a *App) ensure(l *live, acc Account) error {
 	case errors.Is(err, core.ErrOwnerKeyRevoked):
 		a.log.Error("the configured owner's key is revoked: configure another one",
 			zap.String("account", acc.Name), zap.String("key", secrets.HintOf(acc.Key)))
+	case errors.Is(err, service.ErrAccountDisabled):
+		a.log.Warn("a configured account is disabled: limitkeeper account enable brings it back", zap.String("account", acc.Name))
 	case err != nil:
 		a.log.Error("the configured account was not created or changed: reload the config once the error is fixed", zap.String("account", acc.Name), zap.Error(err))
 	}

@@ -118,6 +118,9 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 		return err
 	}
 	v.at = v.decision.At
+	if o := v.decision.Outcome; (o == service.Unknown || o == service.Malformed) && account != "" && !svc.IsOpen(ctx, account) {
+		g.account.Store(nil) // the next request looks up the account by its name
+	}
 	if meter := v.decision.UnknownMeter; meter != "" {
 		g.warnOfMeter(meter, v.at)
 	}
@@ -170,10 +173,7 @@ func (g *Gateway) accountID(ctx context.Context, s *service.Service) (string, er
 	}
 	a, err := s.AccountByName(ctx, g.Account)
 	if errors.Is(err, core.ErrAccountNotFound) {
-		g.noAccountLog.Do(func() {
-			g.log.Warn("the account does not exist: every key is unknown until limitkeeper account create has created it",
-				zap.String("account", g.Account))
-		})
+		g.noAccountLog.Do(func() { g.warnOfMissingAccount(ctx, s) })
 		return "", nil
 	}
 	if err != nil {
@@ -182,6 +182,21 @@ func (g *Gateway) accountID(ctx context.Context, s *service.Service) (string, er
 	g.app.live.Load().names.add(a)
 	g.account.Store(a)
 	return a.ID, nil
+}
+
+// warnOfMissingAccount logs why every key is unknown.
+func (g *Gateway) warnOfMissingAccount(ctx context.Context, s *service.Service) {
+	message := "the account does not exist: every key is unknown until limitkeeper account create has created it"
+	fields := []zap.Field{zap.String("account", g.Account)}
+	a, err := s.OperatorAccount(ctx, g.Account)
+	now, failed := s.RenamedAccount(ctx, g.Account)
+	switch {
+	case err == nil && a.Disabled:
+		message = "the account is disabled: every key is unknown until limitkeeper account enable brings it back"
+	case failed == nil && now != nil:
+		message, fields = "the account has been renamed: every key is unknown until the config has its present name", append(fields, zap.String("renamed_to", now.Name))
+	}
+	g.log.Warn(message, fields...)
 }
 
 // endpoint returns the path of the original request, before any rewrite, for the history.

@@ -58,7 +58,7 @@ const (
 // entries of the HTTP app: it removes keys. Such a config with another encoder is refused. In other configs the gateway itself answers
 // and logs failures of the handlers behind it.
 type Gateway struct {
-	// The account of the accepted keys. It may be created later; until then every key is unknown.
+	// The account of the accepted keys. It may be created later; until then, and while it is disabled, every key is unknown.
 	// Default: `default`.
 	Account string `json:"account,omitempty"`
 
@@ -160,7 +160,7 @@ type Gateway struct {
 	read          []string                     // the members of bodies that the gateway reads; none if it reads no bodies
 	vary          string                       // the value of Vary on answers of the next handler
 	headers       adminapi.RateLimitHeaders    // Headers, parsed
-	account       atomic.Pointer[core.Account] // nil until the account exists
+	account       atomic.Pointer[core.Account] // nil until the account exists, and while it is closed
 	noAccountLog  sync.Once                    // logs once that the account does not exist
 	faults        logthrottle.Throttle         // of log lines about requests without a decision
 	unknownMeters logthrottle.Throttle         // of log lines about meters that no plan names
@@ -202,6 +202,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if g.logsAreClean, err = checkLogs(ctx, g.Keys, g.Identify == "" && (routes.mayFail || g.KeepKey || g.Errors)); err != nil {
 		return err
 	}
+	g.app.gatewayAccounts.add(g.Account)
 	g.warnOfAccount()
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // normalized once, not for each request

@@ -226,7 +226,8 @@ func (m *metricSet) counter(l decisionLabels, names *accountNames) prometheus.Co
 	return c
 }
 
-// accountNames caches the names of accounts by their ids, without secrets: customers choose the names. A name never changes.
+// accountNames caches the names of accounts by their ids, without secrets: customers choose the names. After an account is renamed, the names on other nodes
+// change with the next reload.
 type accountNames struct {
 	service *service.Service
 	byID    sync.Map // of strings

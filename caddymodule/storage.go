@@ -195,6 +195,9 @@ type OpenStore struct {
 
 	// Retention is the configured history_retention, or 0 for the default.
 	Retention time.Duration
+
+	app  *App
+	live *live
 }
 
 // RunningStore returns the open store of the running config. It returns a [caddy.APIError] if the config does not use
@@ -210,7 +213,7 @@ func RunningStore() (*OpenStore, error) {
 	if l == nil {
 		return nil, core.Unavailable(errNotOpen)
 	}
-	return &OpenStore{Store: l.store, Service: l.service, Clock: l.clock, Retention: time.Duration(app.HistoryRetention)}, nil
+	return &OpenStore{Store: l.store, Service: l.service, Clock: l.clock, Retention: time.Duration(app.HistoryRetention), app: app, live: l}, nil
 }
 
 // currentLog writes to the default log of the running config. The store outlives the config that

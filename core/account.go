@@ -24,6 +24,10 @@ type Account struct {
 	Meters    []string `json:"meters,omitempty"`     // that a limit or a price names or has named, besides requests
 	OwnMeters []string `json:"own_meters,omitempty"` // the part of Meters that limits of keys and overrides have named
 
+	FormerNames []string `json:"former_names,omitempty"` // see [Account.Rename], the latest last
+	Disabled    bool     `json:"disabled,omitempty"`     // until the operator enables the account, see [Account.Closed]
+	Deleting    bool     `json:"deleting,omitempty"`     // everything of the account is being removed, see [Store.PurgeAccount]
+
 	Import *AccountImport `json:"import,omitempty"` // the import that has created the account; nil for none
 }
 
@@ -137,15 +141,3 @@ const (
 	DefaultMaxKeys  = 1_000_000
 	DefaultMaxPlans = 10_000
 )
-
-// Usable returns an account that a store has found, or the error of the store. An account whose import has not finished is
-// [ErrUnavailable].
-func Usable(a *Account, err error) (*Account, error) {
-	if err != nil {
-		return nil, err
-	}
-	if a.Incomplete() {
-		return nil, Unavailable(fmt.Errorf("the account %q is incomplete: its import has not finished. If no import runs, import the same file again", a.Name))
-	}
-	return a, nil
-}

@@ -46,8 +46,9 @@ type Store interface {
 	Accounts(ctx context.Context, p Page) ([]*Account, int, error)
 
 	// UpdateAccount runs fn on an account and stores the result, atomically. fn does not change the
-	// id, the name or the time of creation, and may run more than once. If fn returns an error,
-	// UpdateAccount stores nothing and returns that error. A missing account is ErrAccountNotFound.
+	// id or the time of creation, and may run more than once. If fn returns an error,
+	// UpdateAccount stores nothing and returns that error. A missing account is ErrAccountNotFound. A new name that another account has is
+	// ErrAccountExists; the former name is free at once. A closed account is stored and listed like any other: the service refuses it.
 	UpdateAccount(ctx context.Context, id string, fn func(*Account) error) (*Account, error)
 
 	// CreateOwnerKey stores another owner's key of an account, which must exist
@@ -333,6 +334,8 @@ type Change struct {
 	Webhooks bool           // of a webhook, or a new event with a pending delivery
 	Digest   secrets.Digest // of the value of a key, present or former
 	OwnerKey secrets.Digest // of an owner's key; Account is empty
+
+	State bool // of the account: it was closed or opened, see [Account.Closed]
 
 	// KeyPrefix is the prefix of the keys that the account creates since the change, [secrets.DefaultKeyPrefix] included.
 	KeyPrefix string

@@ -18,6 +18,14 @@ func (a *Account) Check() error {
 	if err := checkStoredName(a.Name); err != nil {
 		return err
 	}
+	for i, name := range a.FormerNames {
+		if err := checkStoredName(name); err != nil {
+			return err
+		}
+		if i >= MaxFormerNames || name == a.Name || slices.Contains(a.FormerNames[:i], name) {
+			return Invalid("former_names", fmt.Sprintf("Former names must be at most %d, each there once, without the present name", MaxFormerNames))
+		}
+	}
 	rebuilt := Account{}
 	for _, prefix := range a.KeyPrefixes {
 		if err := rebuilt.accept(prefix); err != nil {

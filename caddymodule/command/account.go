@@ -39,6 +39,7 @@ func accountCommand(cmd *cobra.Command) {
 		signInCommand(),
 		accountKeyCommand(),
 	)
+	cmd.AddCommand(accountStateCommands()...)
 }
 
 func accountSetCommand() *cobra.Command {
@@ -75,11 +76,11 @@ func runAccountList(c *adminClient, _ []string) error {
 	if err := c.call(http.MethodGet, "accounts", nil, &as); err != nil {
 		return err
 	}
-	rows := [][]string{{"ID", "NAME", "KEY PREFIX", "CREATED"}}
+	rows := [][]string{{"ID", "NAME", "STATUS", "KEY PREFIX", "CREATED"}}
 	for _, a := range as {
-		rows = append(rows, []string{a.ID, printable(a.Name), a.KeyPrefix, shownTime(a.CreatedAt)})
+		rows = append(rows, []string{a.ID, printable(a.Name), a.Status, a.KeyPrefix, shownTime(a.CreatedAt)})
 		if a.Incomplete {
-			rows[len(rows)-1][3] += "  incomplete: run the restore or import again"
+			rows[len(rows)-1][4] += "  incomplete: run the restore or import again"
 		}
 	}
 	return c.table(rows)
@@ -164,6 +165,9 @@ type accountView struct {
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 	KeyPrefix string     `json:"key_prefix,omitempty"` // of new keys of its users
 
+	Status      string   `json:"status,omitempty"`       // see [core.Account.Status]
+	FormerNames []string `json:"former_names,omitempty"` // the latest last
+
 	Incomplete bool `json:"incomplete,omitempty"` // its import has not finished: the server refuses its requests
 }
 
@@ -181,7 +185,8 @@ type ownerKeyView struct {
 }
 
 func viewAccount(a *core.Account) accountView {
-	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt, KeyPrefix: a.PrefixOfNewKeys(), Incomplete: a.Incomplete()}
+	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt, KeyPrefix: a.PrefixOfNewKeys(), Status: a.Status(), FormerNames: a.FormerNames,
+		Incomplete: a.Incomplete()}
 }
 
 func viewOwnerKey(k *core.OwnerKey) ownerKeyView {

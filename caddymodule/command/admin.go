@@ -41,6 +41,9 @@ var adminRoutes = map[string]adminHandler{
 	"GET accounts":           listAccounts,
 	"POST accounts":          createAccount,                 // {"name"}
 	"PATCH accounts":         ofAccount(updateAccount),      // ?account=NAME {"key_prefix"}
+	"POST accounts/rename":   ofAnyAccount(renameAccount),   // ?account=NAME {"name"}
+	"POST accounts/disable":  disableAccount(true),          // ?account=NAME
+	"POST accounts/enable":   disableAccount(false),         // ?account=NAME
 	"GET keys":               ofAccount(listOwnerKeys),      // ?account=NAME
 	"POST keys":              ofAccount(createOwnerKey),     // ?account=NAME {"name"}
 	"DELETE keys":            ofAccount(revokeOwnerKey),     // ?account=NAME&id=ID
@@ -81,7 +84,7 @@ type adminHandler func(running *caddymodule.OpenStore, r *http.Request) (any, er
 // ofAccount returns the handler of an operation on the account that the query names. do gets the id of the account.
 func ofAccount(do func(s *service.Service, r *http.Request, account string) (any, error)) adminHandler {
 	return func(running *caddymodule.OpenStore, r *http.Request) (any, error) {
-		a, err := running.Service.AccountByName(r.Context(), r.URL.Query().Get("account"))
+		a, err := core.Usable(running.Service.OperatorAccount(r.Context(), r.URL.Query().Get("account")))
 		if err != nil {
 			return nil, err
 		}
@@ -142,6 +145,9 @@ func adminError(err error) error {
 	text := e.Message
 	if e.Detail != "" {
 		text = e.Detail
+	}
+	if _, cause, ok := strings.Cut(err.Error(), core.ErrAccountNotFound.Error()+": "); ok {
+		text += ": " + cause // the account is disabled or renamed
 	}
 	if _, cause, ok := strings.Cut(err.Error(), core.ErrUnavailable.Error()+": "); ok {
 		text = secrets.MaskSecrets(cause) // for the operator, who may read the log too

@@ -201,7 +201,7 @@ func exportArchive(running *caddymodule.OpenStore, r *http.Request) (any, error)
 	q := r.URL.Query()
 	o := archive.ExportOptions{Account: q.Get("account"), NoHistory: q.Get("history") == "false"}
 	if o.Account != "" {
-		if _, err := running.Service.AccountByName(r.Context(), o.Account); err != nil {
+		if _, err := running.Service.OperatorAccount(r.Context(), o.Account); err != nil {
 			return nil, err
 		}
 	}

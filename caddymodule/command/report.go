@@ -115,7 +115,7 @@ func reportUsage(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 	}
 	var of *core.Account
 	if name := query.Get("account"); name != "" {
-		of, err = s.AccountByName(r.Context(), name)
+		of, err = s.OperatorAccount(r.Context(), name) // also of a disabled account: its last invoice
 	} else {
 		var all []*core.Account
 		if all, _, err = s.Accounts(r.Context(), core.Page{Number: 1, Size: 2}); len(all) == 1 {

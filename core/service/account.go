@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,7 +132,8 @@ func (s *Service) createAccount(ctx context.Context, name, secret string) (*core
 // EnsureAccount creates the account with the name unless it exists, and makes secret one of its
 // owner's keys. It may be called any number of times. A secret of another account is
 // [core.ErrOwnerKeyExists]. A revoked secret remains revoked: EnsureAccount returns the account and
-// [core.ErrOwnerKeyRevoked].
+// [core.ErrOwnerKeyRevoked]. A disabled account stays as it is: EnsureAccount returns it with [ErrAccountDisabled]. A name that an account had
+// before it was renamed makes no new account: see [RenamedError].
 func (s *Service) EnsureAccount(ctx context.Context, name, secret string) (*core.Account, error) {
 	a, err := s.accountWithKey(ctx, name, secret)
 	switch {
@@ -153,15 +155,33 @@ func (s *Service) CheckAccount(ctx context.Context, name, secret string) error {
 	return err
 }
 
+// ErrAccountDisabled means that the configuration names a disabled account.
+var ErrAccountDisabled = errors.New("the account is disabled: limitkeeper account enable brings it back")
+
+// RenamedError means that the configuration names an account by a name that it no longer has.
+type RenamedError struct{ Before, Now string }
+
+// Error implements error.
+func (e *RenamedError) Error() string {
+	return fmt.Sprintf("the account %q has been renamed to %q: change the name in the configuration. For a new account with the old name, run limitkeeper account create first", e.Before, e.Now)
+}
+
 // accountWithKey returns the account with the name, nil if it can be created. The error is nil if the secret is a key of the account that is in
 // force, and [core.ErrOwnerKeyNotFound] if the secret can become one.
 func (s *Service) accountWithKey(ctx context.Context, name, secret string) (*core.Account, error) {
 	if !secrets.WellFormedOwnerSecret(secret) {
 		return nil, errOwnerKeyForm
 	}
-	a, err := s.AccountByName(ctx, name)
-	if errors.Is(err, core.ErrAccountNotFound) {
-		_, err = core.CleanName("name", name)
+	a, err := s.store.AccountByName(ctx, strings.TrimSpace(name))
+	switch {
+	case errors.Is(err, core.ErrAccountNotFound):
+		if _, err = core.CleanName("name", name); err == nil {
+			err = s.checkNotRenamed(ctx, name)
+		}
+	case err == nil && a.Disabled:
+		return a, ErrAccountDisabled
+	default:
+		a, err = core.Usable(a, err)
 	}
 	if err != nil {
 		return nil, err
@@ -178,19 +198,33 @@ func (s *Service) accountWithKey(ctx context.Context, name, secret string) (*cor
 	return a, nil
 }
 
+// checkNotRenamed returns a [RenamedError] if an account had the name before.
+func (s *Service) checkNotRenamed(ctx context.Context, name string) error {
+	a, err := s.RenamedAccount(ctx, name)
+	if a != nil {
+		err = &RenamedError{strings.TrimSpace(name), a.Name}
+	}
+	return err
+}
+
 // AccountByName returns the account with the name, without surrounding space, or
-// [core.ErrAccountNotFound]. An account that is being imported is [core.ErrUnavailable].
+// [core.ErrAccountNotFound], also for a closed account. An account that is being imported is [core.ErrUnavailable].
 func (s *Service) AccountByName(ctx context.Context, name string) (*core.Account, error) {
 	return core.Usable(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
-// loadOwnerKey reads an owner's key. The key of an account that is being imported is [core.ErrUnavailable].
+// loadOwnerKey reads an owner's key. The key of an account that is being imported is [core.ErrUnavailable], and that of a closed account is
+// [core.ErrOwnerKeyNotFound].
 func (s *Service) loadOwnerKey(ctx context.Context, d secrets.Digest) (*core.OwnerKey, error) {
 	k, err := s.store.OwnerKeyByDigest(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Account(ctx, k.AccountID); err != nil {
+	_, err = s.Account(ctx, k.AccountID)
+	switch {
+	case errors.Is(err, core.ErrAccountNotFound):
+		return nil, core.ErrOwnerKeyNotFound
+	case err != nil:
 		return nil, err
 	}
 	return k, nil
@@ -214,7 +248,7 @@ func (s *Service) Accounts(ctx context.Context, p core.Page) ([]*core.Account, i
 	return s.store.Accounts(ctx, p)
 }
 
-// Account returns the account with the id, or [core.ErrAccountNotFound]. An account that is being imported is [core.ErrUnavailable].
+// Account returns the account with the id, or [core.ErrAccountNotFound], also for a closed account. An account that is being imported is [core.ErrUnavailable].
 func (s *Service) Account(ctx context.Context, id string) (*core.Account, error) {
 	return core.Usable(s.store.Account(ctx, id))
 }

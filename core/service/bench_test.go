@@ -44,6 +44,10 @@ func newBenchStore(n int) (*benchStore, []string) {
 	return s, values
 }
 
+func (s *benchStore) Account(_ context.Context, id string) (*core.Account, error) {
+	return &core.Account{ID: id, Name: "bench"}, nil
+}
+
 func (s *benchStore) KeyByDigest(_ context.Context, d secrets.Digest) (*core.Key, error) {
 	n, ok := s.keys[d]
 	if !ok {

@@ -218,11 +218,11 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	if h.Status == core.HoldExpired {
 		return nil, h.ExpiredError()
 	}
-	u, err := s.users.get(ctx, userRef{account, h.UserID})
+	anchors, err := s.anchorsOf(ctx, account, h.UserID)
 	if err != nil {
 		return nil, asHold(err)
 	}
-	c.Anchors, c.Entry.IP = u.Anchors, secrets.Sanitize(ip, core.MaxEntryAddress)
+	c.Anchors, c.Entry.IP = anchors, secrets.Sanitize(ip, core.MaxEntryAddress)
 	after, repeated, err := s.store.Settle(context.WithoutCancel(ctx), c)
 	switch requested := c.Settlement.Status; {
 	case errors.Is(err, core.ErrHoldExpired):
@@ -237,6 +237,21 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	}
 	s.addDueAfter(account, after)
 	return &Settled{*after, repeated}, nil
+}
+
+// anchorsOf returns the anchors of a user, also of a closed account: the requests that were in flight when it was closed still settle.
+func (s *Service) anchorsOf(ctx context.Context, account string, user int64) (core.Anchors, error) {
+	u, err := s.users.get(ctx, userRef{account, user})
+	if err == nil {
+		return u.Anchors, nil
+	}
+	if errors.Is(err, core.ErrUserNotFound) {
+		var stored *core.User
+		if stored, err = s.store.User(ctx, account, user); err == nil {
+			return stored.Anchors, nil
+		}
+	}
+	return nil, err
 }
 
 var (

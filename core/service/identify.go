@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,17 +78,24 @@ func (s *Service) userByExternalID(ctx context.Context, d *pendingDecision, ref 
 // loadExternal reads the number of the user with an external id for the cache.
 func (s *Service) loadExternal(ctx context.Context, ref externalRef) (*int64, error) {
 	list, _, err := s.store.Users(ctx, ref.account, core.UserFilter{ExternalID: ref.id}, core.Page{Number: 1, Size: 1})
+	closed := false
+	if err == nil && len(list) > 0 {
+		closed, err = s.isClosed(ctx, ref.account)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(list) == 0 {
+	if len(list) == 0 || closed {
 		return nil, core.ErrUserNotFound
 	}
 	return &list[0].ID, nil
 }
 
-// makeUser makes the user of a request, with its external id as its name.
+// makeUser makes the user of a request, with its external id as its name. A closed account has no plan for it.
 func (s *Service) makeUser(ctx context.Context, account string, r *Request) error {
+	if closed, err := s.isClosed(ctx, account); closed || err != nil {
+		return cmp.Or[error](err, core.ErrPlanNotFound)
+	}
 	plan := ""
 	list := func(p core.Page) ([]*core.Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	err := core.Each(ctx, core.ReadSize, list, func(p *core.Plan) error {

@@ -106,12 +106,12 @@ func (s *Service) RankAccounts(ctx context.Context) error {
 }
 
 // eachAccount calls fn for each account, also after an error, and returns all errors. It skips an account during its import, because a ranking without the
-// counters that are still to be imported would be marked as complete.
+// counters that are still to be imported would be marked as complete, and a closed account, which nobody asks for its ranking.
 func (s *Service) eachAccount(ctx context.Context, fn func(account string) error) error {
 	var failed error
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
 	err := core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
-		if a.Incomplete() {
+		if a.Incomplete() || a.Closed() {
 			return nil
 		}
 		if err := fn(a.ID); err != nil {

@@ -88,7 +88,7 @@ type Service struct {
 	plans     *cache[planRef, cachedPlan]
 	meters    *cache[string, metersOf] // by account
 	prices    *cache[string, core.PriceList]
-	accounts  *cache[string, core.Account] // for their key prefixes; other members may be outdated
+	accounts  *cache[string, core.Account] // open ones, for their key prefixes; other members may be outdated
 
 	due            dueCounters // for the rankings
 	webhookChanges webhookChanges
@@ -130,18 +130,20 @@ func (s *Service) newCaches(store core.Store) {
 	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, core.ErrOwnerKeyNotFound, s.loadOwnerKey)
 	s.keys = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrKeyNotFound,
 		func(ctx context.Context, d secrets.Digest) (*cachedKey, error) {
-			return newCachedKey(store.KeyByDigest(ctx, d))
+			k, err := store.KeyByDigest(ctx, d)
+			return newCachedKey(ofOpenAccount(ctx, s, k, err, func(k *core.Key) string { return k.AccountID }, core.ErrKeyNotFound))
 		})
 	s.users = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrUserNotFound,
 		func(ctx context.Context, r userRef) (*cachedUser, error) {
-			return newCachedUser(store.User(ctx, r.account, r.id))
+			u, err := store.User(ctx, r.account, r.id)
+			return newCachedUser(ofOpenAccount(ctx, s, u, err, func(*core.User) string { return r.account }, core.ErrUserNotFound))
 		})
 	s.plans = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrPlanNotFound,
 		func(ctx context.Context, r planRef) (*cachedPlan, error) {
 			return newCachedPlan(store.Plan(ctx, r.account, r.id))
 		})
 	s.externals = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrUserNotFound, s.loadExternal)
-	s.accounts = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrAccountNotFound, s.Account)
+	s.accounts = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrAccountNotFound, s.loadAccount)
 	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrPlanNotFound, s.loadMeters)
 	s.prices = newCache(DefaultKeyCache, s.clock, s.lease, core.ErrAccountNotFound, s.loadPrices)
 }

@@ -47,6 +47,8 @@ func (w invalidator) Changed(c core.Change) {
 		w.s.keys.forget(c.Digest)
 	case c.OwnerKey != secrets.Digest{}:
 		w.s.ownerKeys.forget(c.OwnerKey)
+	case c.State:
+		w.s.ForgetAll()
 	case c.KeyPrefix != "": // of any change of an account
 		w.s.accounts.forget(c.Account)
 		w.s.meters.forget(c.Account)
@@ -72,12 +74,12 @@ func (w invalidator) ChangesMissed() {
 // ForgetAll empties the caches of resources. Call it after changes that were made with the [core.Store] itself. RankAccounts
 // adds them to the rankings within MaxRankingAge.
 func (s *Service) ForgetAll() {
+	s.accounts.forgetAll() // first: the other caches look up whether the account of a resource is open
 	s.users.forgetAll()
 	s.externals.forgetAll()
 	s.plans.forgetAll()
 	s.meters.forgetAll()
 	s.prices.forgetAll()
-	s.accounts.forgetAll()
 	s.keys.forgetAll()
 	s.ownerKeys.forgetAll()
 }

@@ -44,6 +44,15 @@ func (s *Service) accountByName(ctx context.Context, name string) (*core.Account
 	return core.Usable(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
+// checkOpen returns closed, an error of the package, if the account does not exist or is closed.
+func (s *Service) checkOpen(ctx context.Context, account string, closed error) error {
+	_, err := core.Usable(s.store.Account(ctx, account))
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return closed
+	}
+	return err
+}
+
 // Client is a browser that asks to sign in.
 type Client struct {
 	Address string // IP address
@@ -120,6 +129,9 @@ func (s *Service) ByLink(ctx context.Context, link string, by Client) (Credentia
 	if !ok {
 		return Credentials{}, ErrSignInLink
 	}
+	if err := s.checkOpen(ctx, account, ErrSignInLink); err != nil {
+		return Credentials{}, err
+	}
 	d := secrets.DigestOf(link)
 	c := newCredentials(account)
 	_, err := s.store.UpdateAccess(ctx, account, func(ac *core.Access) error {
@@ -185,6 +197,9 @@ func (s *Service) ByPassword(ctx context.Context, name, password string, by Clie
 		addSession(ac, c, by, false, now)
 		return nil
 	})
+	if errors.Is(err, core.ErrAccountNotFound) { // deleted since passwordOf
+		err = ErrSignIn
+	}
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -238,7 +253,10 @@ func (s *Service) accountKnowing(ctx context.Context, name, browser string) (acc
 		return "", nil
 	}
 	a, err := core.Usable(s.store.Account(ctx, account))
-	if err != nil || a.Name != name {
+	switch {
+	case errors.Is(err, core.ErrAccountNotFound):
+		return "", nil
+	case err != nil || a.Name != name:
 		return "", err
 	}
 	return account, nil

@@ -39,7 +39,11 @@ func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*Signe
 	if !ok {
 		return nil, ErrSession
 	}
-	ac, err := s.store.Access(ctx, account)
+	a, err := core.Usable(s.store.Account(ctx, account))
+	var ac *core.Access
+	if err == nil {
+		ac, err = s.store.Access(ctx, account)
+	}
 	if errors.Is(err, core.ErrAccountNotFound) {
 		return nil, ErrSession
 	}
@@ -62,10 +66,6 @@ func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*Signe
 		if err != nil {
 			return nil, err
 		}
-	}
-	a, err := core.Usable(s.store.Account(ctx, account))
-	if err != nil {
-		return nil, err
 	}
 	return &SignedIn{Account: a, Session: *se, HasPassword: ac.Password != "", secret: secret}, nil
 }

@@ -20,8 +20,8 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 		c.problem("account: the id must be 1 to 64 letters, digits, _ or -")
 	case c.ids[a.ID] || c.names[a.Name]:
 		c.problem("account: a second account %q (%s)", a.Name, a.ID)
-	case a.Import != nil:
-		c.problem("account: import is not for archives")
+	case a.Import != nil || a.Deleting:
+		c.problem("account: import and deleting are not for archives")
 	}
 	c.rules("account", a.ID, a.Check())
 	c.ids[a.ID], c.names[a.Name] = true, true

@@ -42,7 +42,16 @@ func (s *Store) Accounts(_ context.Context, p core.Page) ([]*core.Account, int, 
 
 // UpdateAccount implements [core.Store].
 func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
-	return update(s, core.ErrAccountNotFound, func() *core.Account { return find(s.accounts, hasID(id)) }, fn)
+	return update(s, core.ErrAccountNotFound, func() *core.Account { return find(s.accounts, hasID(id)) }, func(a *core.Account) error {
+		before := a.Name
+		if err := fn(a); err != nil {
+			return err
+		}
+		if a.Name != before && s.account(a.Name) != nil {
+			return core.ErrAccountExists
+		}
+		return nil
+	})
 }
 
 // CreateOwnerKey implements [core.Store].

@@ -110,6 +110,9 @@ func (w *writes) registry(c *resource.Changes) {
 	for _, a := range c.Accounts {
 		if a.Before != nil {
 			w.invalidate(core.Change{Account: a.After.ID, KeyPrefix: a.After.PrefixOfNewKeys()})
+			if a.Before.Closed() != a.After.Closed() {
+				w.invalidate(core.Change{Account: a.After.ID, State: true})
+			}
 		}
 	}
 	for _, k := range c.OwnerKeys {

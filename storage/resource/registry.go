@@ -39,9 +39,9 @@ func (r Resources) Accounts(ctx context.Context, p core.Page) ([]*core.Account, 
 	return list(ctx, r.db, registry, accounts, accountSet, p)
 }
 
-// UpdateAccount implements [core.Store].
+// UpdateAccount implements [core.Store]. It is a transaction of the whole registry, because fn may change the name.
 func (r Resources) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
-	return update(ctx, r, id, id, func(t *tx) *table[core.Account] { return &t.accounts }, fn)
+	return update(ctx, r, registry, id, func(t *tx) *table[core.Account] { return &t.accounts }, fn)
 }
 
 // CreateOwnerKey implements [core.Store].
@@ -74,7 +74,7 @@ func (r Resources) OwnerKeys(ctx context.Context, account string, p core.Page) (
 
 // UpdateOwnerKey implements [core.Store].
 func (r Resources) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (*core.OwnerKey, error) {
-	return update(ctx, r, account, ownerKeyID(account, id), func(t *tx) *table[core.OwnerKey] { return &t.ownerKeys }, fn)
+	return update(ctx, r, Scope{Account: account, Registry: true}, ownerKeyID(account, id), func(t *tx) *table[core.OwnerKey] { return &t.ownerKeys }, fn)
 }
 
 // Access implements [core.Store].
@@ -90,7 +90,7 @@ func (r Resources) Access(ctx context.Context, account string) (*core.Access, er
 
 // UpdateAccess implements [core.Store].
 func (r Resources) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (*core.Access, error) {
-	return update(ctx, r, account, account, func(t *tx) *table[core.Access] {
+	return update(ctx, r, Scope{Account: account, Registry: true}, account, func(t *tx) *table[core.Access] {
 		_ = t.loadAccess(account) // t keeps the error
 		return &t.accesses
 	}, fn)
@@ -132,16 +132,21 @@ func find[T any](ctx context.Context, db Database, in Scope, d *description[T], 
 	})
 }
 
-// update runs fn on a resource of the registry that belongs to an account, and stores the result.
-func update[T any](ctx context.Context, r Resources, account, id string, in func(*tx) *table[T], fn func(*T) error) (v *T, err error) {
-	err = r.change(ctx, Scope{Account: account, Registry: true}, func(t *tx) error {
-		table := in(t)
+// update runs fn on a resource of the registry, and stores the result.
+func update[T any](ctx context.Context, r Resources, in Scope, id string, tableOf func(*tx) *table[T], fn func(*T) error) (v *T, err error) {
+	err = r.change(ctx, in, func(t *tx) error {
+		table := tableOf(t)
 		v, err = before(t, table, id)
 		if err != nil {
 			return err
 		}
 		if err = fn(v); err != nil {
 			return err
+		}
+		if !slices.Equal(of(table.unique, table.changes[id].Before), of(table.unique, v)) {
+			if err = checkUnique(t, table, id, v); err != nil {
+				return err
+			}
 		}
 		if err = write(t, table, id, v); err != nil {
 			return err

@@ -196,14 +196,8 @@ func put[T any](t *tx, in *table[T], v *T) error {
 			return err
 		}
 	}
-	for _, u := range of(in.unique, v) {
-		holder, err := t.holder(u)
-		if err != nil {
-			return err
-		}
-		if holder != "" && holder != id {
-			return in.duplicate(u)
-		}
+	if err := checkUnique(t, in, id, v); err != nil {
+		return err
 	}
 	number := &c.number
 	if in.number != nil {
@@ -217,6 +211,20 @@ func put[T any](t *tx, in *table[T], v *T) error {
 	id = in.id(v)
 	in.changes[id] = c
 	return write(t, in, id, v)
+}
+
+// checkUnique returns an error if another resource has a unique value of v, the resource with the id.
+func checkUnique[T any](t *tx, in *table[T], id string, v *T) error {
+	for _, u := range of(in.unique, v) {
+		holder, err := t.holder(u)
+		if err != nil {
+			return err
+		}
+		if holder != "" && holder != id {
+			return in.duplicate(u)
+		}
+	}
+	return nil
 }
 
 // checkAccount returns an error if the account does not exist.

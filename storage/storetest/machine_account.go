@@ -71,13 +71,20 @@ func (m *machine) changeAccount(t *rapid.T) {
 	rapid.SampledFrom([]func(*rapid.T){m.ownerKey, m.ownerKey, m.accountUpdate, m.accessUpdate}).Draw(t, "change")(t)
 }
 
-// accountUpdate updates an account, or makes such a call fail.
+// accountUpdate updates an account, or makes such a call fail. The name changes to a name of this or of another account, with or without an
+// addition.
 func (m *machine) accountUpdate(t *rapid.T) {
 	account := m.anyAccount(t)
 	abort, prefix := rapid.Bool().Draw(t, "abort"), m.next("prefix")+"_"
+	name := m.accountName(rapid.SampledFrom([]string{account, account, account + "_renamed", m.account(t)}).Draw(t, "name"))
+	disabled := rapid.Bool().Draw(t, "disabled")
 	m.both(t, "UpdateAccount", func(s core.Store) (any, error) {
 		return s.UpdateAccount(m.e.ctx, account, func(a *core.Account) error {
 			a.KeyPrefix, a.KeyPrefixes = prefix, append(a.KeyPrefixes, prefix)
+			a.Disabled = disabled
+			if err := a.Rename(name); err != nil {
+				a.Name, a.FormerNames = name, append(a.FormerNames, a.Name)
+			}
 			if abort {
 				return errAborted
 			}
@@ -85,6 +92,8 @@ func (m *machine) accountUpdate(t *rapid.T) {
 		})
 	})
 	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
+	m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, name) })
+	m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, m.accountName(account)) })
 }
 
 // accessUpdate changes who may sign in to an account, or makes such a call fail.
