@@ -33,6 +33,9 @@ func (c *call) authenticate() (err error) {
 	return nil
 }
 
+// permit returns nil if the owner's key of the request has a permission.
+func (c *call) permit(p core.Permission) error { return c.owner.ItsRole().Needs(p) }
+
 // missingKey returns the error for a request without a bearer token. It says where the owner's key belongs if the client sent it elsewhere.
 func missingKey(h http.Header) error {
 	for _, name := range []string{"Authorization", "X-Api-Key"} {

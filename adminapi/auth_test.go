@@ -61,7 +61,7 @@ func TestAuthorizationRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, secret, err := a.svc.CreateOwnerKey(ctx, acct.ID, "second")
+	k, secret, err := a.svc.CreateOwnerKey(ctx, acct.ID, core.OwnerKeySpec{Name: "second"})
 	if err != nil {
 		t.Fatal(err)
 	}

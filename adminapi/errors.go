@@ -20,6 +20,7 @@ var statuses = map[core.Code]int{
 	core.CodeDuplicateEmail:    http.StatusBadRequest,
 	core.CodeUnauthorized:      http.StatusUnauthorized,
 	core.CodeInvalidAPIKey:     http.StatusUnauthorized,
+	core.CodeForbidden:         http.StatusForbidden,
 	core.CodeNotFound:          http.StatusNotFound,
 	core.CodeUserNotFound:      http.StatusNotFound,
 	core.CodePlanNotFound:      http.StatusNotFound,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
@@ -26,8 +27,8 @@ var update = flag.Bool("update", false, "write the answers of testdata/api anew"
 // client sees it. When this test fails, clients in the field see a difference.
 //
 // A file is a conversation with a fresh server. It has blocks that begin with ###:
-// perhaps "@advance" and a duration, or "@caps" and how many users, keys and plans an
-// account may have, a request with its headers and body, and from
+// perhaps "@advance" and a duration, "@caps" and how many users, keys and plans an
+// account may have, or "@role" and the role of the owner's key, a request with its headers and body, and from
 // the line that begins with HTTP on the answer. Ids and values of keys are written
 // as KEY1, PLAN1, HOLD1 and SECRET1 in the order in which they come up.
 func TestGolden(t *testing.T) {
@@ -115,6 +116,8 @@ func (c *conversation) play(block string) string {
 			c.clock.advance(c.duration(d))
 		} else if n, ok := strings.CutPrefix(line, "@caps "); ok {
 			c.caps(n)
+		} else if role, ok := strings.CutPrefix(line, "@role "); ok {
+			opts = append(opts, with("Authorization", "Bearer "+c.ownerKey(core.Role(role))))
 		} else if m := requestLine.FindStringSubmatch(line); m != nil && method == "" {
 			method, path = m[1], m[2]
 		} else if m := headerLine.FindStringSubmatch(line); m != nil && method != "" && body == nil {

@@ -125,6 +125,21 @@ func (c *call) createKeyOf(user *int64) error {
 	return c.replySecret(http.StatusCreated, k, secret, err)
 }
 
+// updateKey sets the members of a key that are in the body. A body that does more than disabling the key needs [core.PermitEdit].
+func updateKey(c *call, id string) error {
+	p, err := decode(c, readKey)
+	if err != nil {
+		return err
+	}
+	if !p.OnlyDisables() {
+		if err := c.permit(core.PermitEdit); err != nil {
+			return err
+		}
+	}
+	k, err := c.svc.UpdateKey(c.ctx(), c.account, id, p)
+	return replyKey(c, http.StatusOK, k, err)
+}
+
 func regenerateKey(c *call, id string) error {
 	grace, err := decode(c, readGrace)
 	if err != nil {

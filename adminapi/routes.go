@@ -23,9 +23,10 @@ type handler func(*call) error
 type route struct {
 	method string
 	path   string // below base
+	need   core.Permission
 	handle handler
 	params []string // the allowed query parameters
-	public bool     // needs no owner's key and does not count for service_rate_limit
+	public bool     // needs no owner's key and no permission, and does not count for service_rate_limit
 	plain  bool     // allowed over plain HTTP too
 }
 
@@ -44,57 +45,57 @@ var (
 )
 
 var routes = []route{
-	{method: "POST", path: validatePath, handle: validate},
+	{method: "POST", path: validatePath, need: core.PermitValidate, handle: validate},
 
-	{method: "GET", path: "/holds/{id}", handle: get(ofHold, (*service.Service).Hold, reply(viewHold))},
-	{method: "DELETE", path: "/holds/{id}", handle: ofHold(releaseHold)},
-	{method: "POST", path: "/holds/{id}/settle", handle: ofHold(settleHold)},
+	{method: "GET", path: "/holds/{id}", need: core.PermitHold, handle: get(ofHold, (*service.Service).Hold, reply(viewHold))},
+	{method: "DELETE", path: "/holds/{id}", need: core.PermitValidate, handle: ofHold(releaseHold)},
+	{method: "POST", path: "/holds/{id}/settle", need: core.PermitValidate, handle: ofHold(settleHold)},
 
-	{method: "GET", path: "/keys", handle: listKeys, params: keyParams},
-	{method: "POST", path: "/keys", handle: createKey},
-	{method: "GET", path: "/keys/{id}", handle: get(ofKey, (*service.Service).Key, replyKey)},
-	{method: "PUT", path: "/keys/{id}", handle: update(ofKey, readKey, (*service.Service).UpdateKey, replyKey)},
-	{method: "DELETE", path: "/keys/{id}", handle: remove(ofKey, "API key", (*service.Service).DeleteKey)},
-	{method: "POST", path: "/keys/{id}/regenerate", handle: ofKey(regenerateKey)},
-	{method: "GET", path: "/keys/{id}/usage", handle: get(ofKey, (*service.Service).KeyUsage, reply(viewKeyUsage))},
-	{method: "POST", path: "/keys/{id}/usage/adjust", handle: adjust(ofKey, (*service.Service).AdjustKey, viewKeyUsage)},
-	{method: "GET", path: "/keys/{id}/usage/daily", handle: daily(ofKey, (*service.Service).KeyDays), params: dayParams},
-	{method: "GET", path: "/keys/{id}/usage/hourly", handle: hourly(ofKey, (*service.Service).KeyDays), params: dayParams},
-	{method: "GET", path: "/keys/{id}/requests", handle: history(ofKey, (*service.Service).KeyHistory, viewKeyRequest), params: pageParams},
+	{method: "GET", path: "/keys", need: core.PermitRead, handle: listKeys, params: keyParams},
+	{method: "POST", path: "/keys", need: core.PermitEdit, handle: createKey},
+	{method: "GET", path: "/keys/{id}", need: core.PermitRead, handle: get(ofKey, (*service.Service).Key, replyKey)},
+	{method: "PUT", path: "/keys/{id}", need: core.PermitSupport, handle: ofKey(updateKey)},
+	{method: "DELETE", path: "/keys/{id}", need: core.PermitEdit, handle: remove(ofKey, "API key", (*service.Service).DeleteKey)},
+	{method: "POST", path: "/keys/{id}/regenerate", need: core.PermitEdit, handle: ofKey(regenerateKey)},
+	{method: "GET", path: "/keys/{id}/usage", need: core.PermitRead, handle: get(ofKey, (*service.Service).KeyUsage, reply(viewKeyUsage))},
+	{method: "POST", path: "/keys/{id}/usage/adjust", need: core.PermitSupport, handle: adjust(ofKey, (*service.Service).AdjustKey, viewKeyUsage)},
+	{method: "GET", path: "/keys/{id}/usage/daily", need: core.PermitRead, handle: daily(ofKey, (*service.Service).KeyDays), params: dayParams},
+	{method: "GET", path: "/keys/{id}/usage/hourly", need: core.PermitRead, handle: hourly(ofKey, (*service.Service).KeyDays), params: dayParams},
+	{method: "GET", path: "/keys/{id}/requests", need: core.PermitRead, handle: history(ofKey, (*service.Service).KeyHistory, viewKeyRequest), params: pageParams},
 
-	{method: "GET", path: "/plans", handle: listPlans, params: pageParams},
-	{method: "POST", path: "/plans", handle: create(patch(&core.PlanMembers), (*service.Service).CreatePlan, reply(viewPlan))},
-	{method: "GET", path: "/plans/{id}", handle: get(ofPlan, (*service.Service).Plan, reply(viewPlan))},
-	{method: "PUT", path: "/plans/{id}", handle: update(ofPlan, patch(&core.PlanMembers, "id", "created_at", "updated_at"), (*service.Service).UpdatePlan, reply(viewPlan))},
-	{method: "DELETE", path: "/plans/{id}", handle: remove(ofPlan, "Plan", (*service.Service).DeletePlan)},
-	{method: "GET", path: "/plans/{id}/usage", handle: get(ofPlan, (*service.Service).PlanUsage, reply(viewPlanUsage))},
-	{method: "GET", path: "/plans/{id}/usage/daily", handle: daily(ofPlan, (*service.Service).PlanDays), params: dayParams},
-	{method: "GET", path: "/plans/{id}/usage/hourly", handle: hourly(ofPlan, (*service.Service).PlanDays), params: dayParams},
-	{method: "GET", path: "/plans/{id}/users", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanUser, planUsers), params: pageParams},
-	{method: "GET", path: "/plans/{id}/keys", handle: listOf(ofPlan, (*service.Service).Plan, viewPlanKey, planKeys), params: pageParams},
+	{method: "GET", path: "/plans", need: core.PermitRead, handle: listPlans, params: pageParams},
+	{method: "POST", path: "/plans", need: core.PermitEdit, handle: create(patch(&core.PlanMembers), (*service.Service).CreatePlan, reply(viewPlan))},
+	{method: "GET", path: "/plans/{id}", need: core.PermitRead, handle: get(ofPlan, (*service.Service).Plan, reply(viewPlan))},
+	{method: "PUT", path: "/plans/{id}", need: core.PermitEdit, handle: update(ofPlan, patch(&core.PlanMembers, "id", "created_at", "updated_at"), (*service.Service).UpdatePlan, reply(viewPlan))},
+	{method: "DELETE", path: "/plans/{id}", need: core.PermitEdit, handle: remove(ofPlan, "Plan", (*service.Service).DeletePlan)},
+	{method: "GET", path: "/plans/{id}/usage", need: core.PermitRead, handle: get(ofPlan, (*service.Service).PlanUsage, reply(viewPlanUsage))},
+	{method: "GET", path: "/plans/{id}/usage/daily", need: core.PermitRead, handle: daily(ofPlan, (*service.Service).PlanDays), params: dayParams},
+	{method: "GET", path: "/plans/{id}/usage/hourly", need: core.PermitRead, handle: hourly(ofPlan, (*service.Service).PlanDays), params: dayParams},
+	{method: "GET", path: "/plans/{id}/users", need: core.PermitRead, handle: listOf(ofPlan, (*service.Service).Plan, viewPlanUser, planUsers), params: pageParams},
+	{method: "GET", path: "/plans/{id}/keys", need: core.PermitRead, handle: listOf(ofPlan, (*service.Service).Plan, viewPlanKey, planKeys), params: pageParams},
 
-	{method: "GET", path: "/prices", handle: getPrices},
-	{method: "PUT", path: "/prices", handle: putPrices},
-	{method: "POST", path: "/prices/quote", handle: quote},
+	{method: "GET", path: "/prices", need: core.PermitRead, handle: getPrices},
+	{method: "PUT", path: "/prices", need: core.PermitEdit, handle: putPrices},
+	{method: "POST", path: "/prices/quote", need: core.PermitRead, handle: quote},
 
-	{method: "GET", path: "/users", handle: listUsers, params: userParams},
-	{method: "POST", path: "/users", handle: create(readNewUser, (*service.Service).CreateUser, reply(viewUser))},
-	{method: "GET", path: "/users/{id}", handle: get(ofUser, (*service.Service).User, reply(viewUser))},
-	{method: "PUT", path: "/users/{id}", handle: update(ofUser, patch(&core.UserMembers, "user_id", "created_at", "updated_at"), (*service.Service).UpdateUser, reply(viewUser))},
-	{method: "DELETE", path: "/users/{id}", handle: remove(ofUser, "User", (*service.Service).DeleteUser)},
-	{method: "GET", path: "/users/{id}/usage", handle: get(ofUser, (*service.Service).UserUsage, reply(viewUserUsage))},
-	{method: "POST", path: "/users/{id}/usage/adjust", handle: adjust(ofUser, (*service.Service).AdjustUser, viewUserUsage)},
-	{method: "GET", path: "/users/{id}/usage/daily", handle: daily(ofUser, (*service.Service).UserDays), params: dayParams},
-	{method: "GET", path: "/users/{id}/usage/hourly", handle: hourly(ofUser, (*service.Service).UserDays), params: dayParams},
-	{method: "GET", path: "/users/{id}/keys", handle: listOf(ofUser, (*service.Service).User, viewUserKey, userKeys), params: pageParams},
-	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
-	{method: "GET", path: "/users/{id}/requests", handle: history(ofUser, (*service.Service).UserHistory, viewUserRequest), params: pageParams},
+	{method: "GET", path: "/users", need: core.PermitRead, handle: listUsers, params: userParams},
+	{method: "POST", path: "/users", need: core.PermitEdit, handle: create(readNewUser, (*service.Service).CreateUser, reply(viewUser))},
+	{method: "GET", path: "/users/{id}", need: core.PermitRead, handle: get(ofUser, (*service.Service).User, reply(viewUser))},
+	{method: "PUT", path: "/users/{id}", need: core.PermitEdit, handle: update(ofUser, patch(&core.UserMembers, "user_id", "created_at", "updated_at"), (*service.Service).UpdateUser, reply(viewUser))},
+	{method: "DELETE", path: "/users/{id}", need: core.PermitEdit, handle: remove(ofUser, "User", (*service.Service).DeleteUser)},
+	{method: "GET", path: "/users/{id}/usage", need: core.PermitRead, handle: get(ofUser, (*service.Service).UserUsage, reply(viewUserUsage))},
+	{method: "POST", path: "/users/{id}/usage/adjust", need: core.PermitSupport, handle: adjust(ofUser, (*service.Service).AdjustUser, viewUserUsage)},
+	{method: "GET", path: "/users/{id}/usage/daily", need: core.PermitRead, handle: daily(ofUser, (*service.Service).UserDays), params: dayParams},
+	{method: "GET", path: "/users/{id}/usage/hourly", need: core.PermitRead, handle: hourly(ofUser, (*service.Service).UserDays), params: dayParams},
+	{method: "GET", path: "/users/{id}/keys", need: core.PermitRead, handle: listOf(ofUser, (*service.Service).User, viewUserKey, userKeys), params: pageParams},
+	{method: "POST", path: "/users/{id}/keys", need: core.PermitEdit, handle: ofUser(createUserKey)},
+	{method: "GET", path: "/users/{id}/requests", need: core.PermitRead, handle: history(ofUser, (*service.Service).UserHistory, viewUserRequest), params: pageParams},
 
-	{method: "GET", path: "/search", handle: searchByQuery, params: []string{"q", "limit"}},
-	{method: "POST", path: "/search", handle: searchByBody},
-	{method: "GET", path: "/thresholds", handle: thresholds, params: append([]string{"over", "meter"}, pageParams...)},
-	{method: "GET", path: "/requests", handle: accountRequests, params: historyParams},
-	{method: "GET", path: "/usage", handle: usageReport, params: []string{"from", "to", "group_by"}},
+	{method: "GET", path: "/search", need: core.PermitRead, handle: searchByQuery, params: []string{"q", "limit"}},
+	{method: "POST", path: "/search", need: core.PermitRead, handle: searchByBody},
+	{method: "GET", path: "/thresholds", need: core.PermitRead, handle: thresholds, params: append([]string{"over", "meter"}, pageParams...)},
+	{method: "GET", path: "/requests", need: core.PermitRead, handle: accountRequests, params: historyParams},
+	{method: "GET", path: "/usage", need: core.PermitRead, handle: usageReport, params: []string{"from", "to", "group_by"}},
 
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
 	{method: "GET", path: "/health/ready", handle: ready, public: true, plain: true},
@@ -170,6 +171,9 @@ func (e *endpoint) serve(c *call) error {
 			return err
 		}
 		if err := c.throttle(); err != nil {
+			return err
+		}
+		if err := c.permit(rt.need); err != nil {
 			return err
 		}
 	}

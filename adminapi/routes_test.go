@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // The contract and the table of routes have the same operations: neither is an
@@ -62,5 +64,14 @@ func TestRoutesAreDistinct(t *testing.T) {
 	}
 	if len(seen) == 0 {
 		t.Error("the table is empty")
+	}
+}
+
+// Each operation says which permission it needs, unless it is public.
+func TestRoutesHavePermissions(t *testing.T) {
+	for _, rt := range routes {
+		if needs := rt.need != core.PermitNothing; needs == rt.public {
+			t.Errorf("%s %s: public: %v, needs a permission: %v", rt.method, rt.path, rt.public, needs)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func TestThrottleIsPerKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, second, err := a.svc.CreateOwnerKey(ctx, acct.ID, "second")
+	_, second, err := a.svc.CreateOwnerKey(ctx, acct.ID, core.OwnerKeySpec{Name: "second"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -188,7 +189,7 @@ func TestMetricsOfTheStore(t *testing.T) {
 	s := newServer(t)
 	s.Start("store badger %dir/data {\ndurability power\n}\nservice_rate_limit 3/1h", caddytest.Both("respond ok"))
 	ten := s.Tenant("default", 100)
-	_, another, err := s.Service().CreateOwnerKey(t.Context(), ten.Account, "for later")
+	_, another, err := s.Service().CreateOwnerKey(t.Context(), ten.Account, core.OwnerKeySpec{Name: "for later"})
 	s.Must(err)
 	before := s.samples()
 	const requests = 20

@@ -12,6 +12,7 @@ type Code string
 const (
 	CodeUnauthorized      Code = "UNAUTHORIZED"
 	CodeInvalidAPIKey     Code = "INVALID_API_KEY"
+	CodeForbidden         Code = "FORBIDDEN"
 	CodeAPIKeyNotFound    Code = "API_KEY_NOT_FOUND"
 	CodeAPIKeyDisabled    Code = "API_KEY_DISABLED"
 	CodeKeyRestricted     Code = "KEY_RESTRICTED"

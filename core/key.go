@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core/secrets"
@@ -158,6 +159,13 @@ type KeyPatch struct {
 	Digest *secrets.Digest
 
 	Hint string // of the value with the digest, see [secrets.HintOf]; "" if the value is not known
+}
+
+// OnlyDisables reports whether a patch disables a key and sets nothing else.
+func (p KeyPatch) OnlyDisables() bool {
+	disabling := p.Status != nil && *p.Status == string(KeyInactive)
+	p.Status = nil
+	return disabling && reflect.DeepEqual(p, KeyPatch{})
 }
 
 // KeyMembers describe keys. The transaction checks user_id and plan_id, and that the key expires in the future.

@@ -1,5 +1,10 @@
 package core
 
+import (
+	"slices"
+	"strings"
+)
+
 // Role says what a person or an owner's key may do in an account.
 type Role string
 
@@ -9,16 +14,24 @@ const (
 	RoleEditor    Role = "editor"    // everything but the account itself, its people and its owner's keys
 	RoleSupport   Role = "support"   // reads, adjusts usage and disables keys
 	RoleViewer    Role = "viewer"    // reads
-	RoleValidator Role = "validator" // only of owner's keys: validates requests, and ends their holds
+	RoleValidator Role = "validator" // only of owner's keys: validates requests, sees and ends their holds
 )
 
-// Permission is what an operation needs.
+// PersonRoles returns the roles of people, the one that may do least first.
+func PersonRoles() []Role { return []Role{RoleViewer, RoleSupport, RoleEditor, RoleOwner} }
+
+// KeyRoles returns the roles of owner's keys, the one that may do least first.
+func KeyRoles() []Role { return append([]Role{RoleValidator}, PersonRoles()...) }
+
+// Permission is what an operation needs. The zero Permission is for operations that everybody who is signed in may do,
+// such as signing out.
 type Permission uint8
 
 // The permissions.
 const (
 	PermitNothing  Permission = iota // the operation needs no permission
 	PermitValidate                   // decide and count requests
+	PermitHold                       // see a hold
 	PermitRead                       // see everything but secrets
 	PermitSupport                    // adjust usage and disable keys
 	PermitEdit                       // change plans, users, keys, prices and webhooks
@@ -33,11 +46,42 @@ func (r Role) May(p Permission) bool {
 	case RoleEditor:
 		return p <= PermitEdit
 	case RoleSupport:
-		return p == PermitNothing || p == PermitRead || p == PermitSupport
+		return p == PermitSupport || RoleViewer.May(p)
 	case RoleViewer:
-		return p == PermitNothing || p == PermitRead
+		return p == PermitNothing || p == PermitHold || p == PermitRead
 	case RoleValidator:
-		return p <= PermitValidate
+		return p <= PermitHold
 	}
 	return p == PermitNothing
+}
+
+// Needs returns nil if the role has a permission, and otherwise an error with the code FORBIDDEN. The error says which
+// role the caller has, and which roles have the permission.
+func (r Role) Needs(p Permission) error {
+	if r.May(p) {
+		return nil
+	}
+	var may []string
+	for _, role := range KeyRoles() {
+		if role.May(p) {
+			may = append(may, string(role))
+		}
+	}
+	needs := may[len(may)-1]
+	if len(may) > 1 {
+		needs = strings.Join(may[:len(may)-1], ", ") + " or " + needs
+	}
+	return &Error{Code: CodeForbidden, Message: "The role " + string(r) + " may not do this: it needs the role " + needs}
+}
+
+// CheckRole returns a validation error unless the role is one of the roles.
+func CheckRole(r Role, of []Role) error {
+	if slices.Contains(of, r) {
+		return nil
+	}
+	words := make([]string, len(of))
+	for i, role := range of {
+		words[i] = string(role)
+	}
+	return Invalid("role", "Role must be "+strings.Join(words[:len(words)-1], ", ")+" or "+words[len(words)-1])
 }

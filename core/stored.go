@@ -54,9 +54,12 @@ func (a *Account) Check() error {
 	return nil
 }
 
-// Check returns a validation error unless the name and the hint of the owner's key are valid.
+// Check returns a validation error unless the name, the role and the hint of the owner's key are valid.
 func (k *OwnerKey) Check() error {
 	if err := checkStoredName(k.Name); err != nil {
+		return err
+	}
+	if err := CheckRole(k.ItsRole(), KeyRoles()); err != nil {
 		return err
 	}
 	return checkHint(k.Hint)

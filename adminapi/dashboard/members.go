@@ -62,8 +62,8 @@ func readMembers[R, P any](post url.Values, of *core.Members[R, P], r *R, p *P, 
 			continue
 		}
 		text := trimmed(post.Get(m.Name))
-		if (m.Type == core.TypeTime || m.Type == core.TypeStart) && len(text) == len(localTime)-len(":05") {
-			text += ":00" // a browser omits zero seconds
+		if m.Type == core.TypeTime || m.Type == core.TypeStart {
+			text = withSeconds(text)
 		}
 		switch {
 		case r != nil && m.Type != core.TypeRate && text == trimmed(memberText(of, r, m.Name)):
@@ -78,6 +78,23 @@ func readMembers[R, P any](post url.Values, of *core.Members[R, P], r *R, p *P, 
 		}
 	}
 	return nil
+}
+
+// withSeconds adds the zero seconds that a browser omits to a text in the format localTime.
+func withSeconds(text string) string {
+	if len(text) == len(localTime)-len(":05") {
+		text += ":00"
+	}
+	return text
+}
+
+// parseLocalTime parses the text of a datetime-local input.
+func parseLocalTime(name, text string) (time.Time, error) {
+	t, err := time.Parse(localTime, withSeconds(text))
+	if err != nil {
+		return t, core.Invalid(name, "Must be a date and a time")
+	}
+	return t, nil
 }
 
 func trimmed(text string) string {
@@ -111,11 +128,7 @@ func memberValue(name string, typ core.MemberType, text string, post url.Values)
 		}
 		return n, nil
 	case core.TypeTime, core.TypeStart:
-		t, err := time.Parse(localTime, text)
-		if err != nil {
-			return nil, core.Invalid(name, "Must be a date and a time")
-		}
-		return t, nil
+		return parseLocalTime(name, text)
 	}
 	return nil, core.Invalid(name, "No form has this member")
 }

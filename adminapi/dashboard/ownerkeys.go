@@ -42,17 +42,38 @@ func ownerKeysPage(q *request) error {
 	return q.render(http.StatusOK, "owner-keys", "Owner's keys", listView{Rows: rows, Pager: q.pager(p, len(rows), len(all), p.Offset()+len(rows) < len(all))})
 }
 
+// The choices of a role.
+var (
+	personRoles = []option{
+		{string(core.RoleViewer), "Viewer", "Sees everything but secrets."},
+		{string(core.RoleSupport), "Support", "Also adjusts usage and disables keys."},
+		{string(core.RoleEditor), "Editor", "Also changes plans, prices, users and keys."},
+		{string(core.RoleOwner), "Owner", "Everything, also the account, its people and its owner’s keys."}}
+	keyRoles = append([]option{{string(core.RoleValidator), "Validator", "Validates requests and ends their holds. Reads nothing."}}, personRoles...)
+)
+
 var newOwnerKeyPage = formPage[struct{}]{view: newOwnerKeyForm, send: createOwnerKey}
 
 func newOwnerKeyForm(q *request, _ struct{}) (formView, error) {
-	f := q.form("owner-keys", "Create key", "owner-keys", field{Name: "name", Label: "Name", Required: true, Autofocus: true,
-		Hint: "What the key is for, as in “production server”. Only you see it."})
+	f := q.form("owner-keys", "Create key", "owner-keys",
+		field{Name: "name", Label: "Name", Required: true, Autofocus: true, Hint: "What the key is for, as in “production server”. Only you see it."},
+		field{Name: "role", Label: "Role", Type: "radio", Value: string(core.RoleOwner), Options: keyRoles},
+		field{Name: "expires_at", Label: "Expires at", Type: "datetime-local", Hint: "In UTC. Empty for never."})
 	return formView{Title: "New owner's key", Form: f,
 		Text: "An owner's key lets your own programs use the REST API of this account: create users and keys, and ask whether a request is allowed."}, nil
 }
 
 func createOwnerKey(q *request, _ struct{}) error {
-	k, secret, err := q.svc.CreateOwnerKey(q.r.Context(), q.account(), q.r.PostForm.Get("name"))
+	post := q.r.PostForm
+	spec := core.OwnerKeySpec{Name: post.Get("name"), Role: core.Role(post.Get("role"))}
+	if text := trimmed(post.Get("expires_at")); text != "" {
+		at, err := parseLocalTime("expires_at", text)
+		if err != nil {
+			return err
+		}
+		spec.ExpiresAt = &at
+	}
+	k, secret, err := q.svc.CreateOwnerKey(q.r.Context(), q.account(), spec)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
@@ -59,6 +60,23 @@ func TestCreateOwnerKey(t *testing.T) {
 	}
 }
 
+// A new owner's key has the role and the expiry of the form, and the list shows both.
+func TestOwnerKeyRole(t *testing.T) {
+	s := newSite(t)
+	b := s.signedIn("Acme")
+	b.get("/dashboard/owner-keys/new").want(t, 200, `value="owner" checked`, `value="validator"`)
+	end := s.now().Add(48 * time.Hour).UTC().Truncate(time.Minute)
+	form := url.Values{"name": {"checks"}, "role": {"admin"}, "expires_at": {end.Format("2006-01-02T15:04")}}
+	b.send("/dashboard/owner-keys/new", "owner-keys", form).want(t, 422, "Role must be validator")
+	form.Set("role", "validator")
+	b.send("/dashboard/owner-keys/new", "owner-keys", url.Values{"name": {"checks"}, "role": {"validator"}, "expires_at": {"2020-01-01T00:00"}}).want(t, 422, "must be in the future")
+	b.send("/dashboard/owner-keys/new", "owner-keys", form).want(t, 200).secret(t)
+	if k := s.ownerKeyNamed("checks"); k.ItsRole() != core.RoleValidator || k.ExpiresAt == nil || !k.ExpiresAt.Equal(end) {
+		t.Errorf("got %+v, want a validator's key until %v", k, end)
+	}
+	b.get("/dashboard/owner-keys").want(t, 200, "<td>validator</td>", "<td>owner</td>", "until "+end.Format("2 Jan 2006"))
+}
+
 // Regenerating applies the chosen grace. By default the old key keeps working.
 func TestRegenerateOwnerKey(t *testing.T) {
 	s := newSite(t)
@@ -104,7 +122,7 @@ func TestOwnerKeysOfAnotherAccount(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
 	other := s.account("Other")
-	k, secret, err := s.svc.CreateOwnerKey(t.Context(), other.ID, "theirs")
+	k, secret, err := s.svc.CreateOwnerKey(t.Context(), other.ID, core.OwnerKeySpec{Name: "theirs"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +143,7 @@ func TestManyOwnerKeys(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
 	for i := range 60 {
-		if _, _, err := s.svc.CreateOwnerKey(t.Context(), s.acc.ID, "key "+string(rune('A'+i%26))+string(rune('0'+i/26))); err != nil {
+		if _, _, err := s.svc.CreateOwnerKey(t.Context(), s.acc.ID, core.OwnerKeySpec{Name: "key " + string(rune('A'+i%26)) + string(rune('0'+i/26))}); err != nil {
 			t.Fatal(err)
 		}
 	}

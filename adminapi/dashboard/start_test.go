@@ -33,7 +33,7 @@ func (a answer) snippet(t *testing.T, id string) string {
 // ownerKey makes an owner's key of the account.
 func (s *site) ownerKey() string {
 	s.Helper()
-	_, secret, err := s.svc.CreateOwnerKey(context.Background(), s.acc.ID, "quick start")
+	_, secret, err := s.svc.CreateOwnerKey(context.Background(), s.acc.ID, core.OwnerKeySpec{Name: "quick start"})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
@@ -50,8 +51,10 @@ func accountSetCommand() *cobra.Command {
 
 func accountKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "key", Short: "Manages the owner's keys of an account", RunE: needSubcommand, Example: "  limitkeeper account key list acme"}
-	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "limitkeeper account key create acme --name deploy", runKeyCreate)
+	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "limitkeeper account key create acme --name deploy --role validator --expires 90d", runKeyCreate)
 	create.Flags().String("name", "owner's key", "What the key is for, as lists show it")
+	create.Flags().String("role", string(core.RoleOwner), "What the key may do: validator, viewer, support, editor or owner")
+	create.Flags().String("expires", "", "When the key ends: a duration like 90d, or a time like 2027-01-31T00:00:00Z. The default is never")
 	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "limitkeeper account key regenerate acme okey_8hw3nQ5vd2tcX6mbK4rJ --grace 1h", runKeyRegenerate)
 	regenerate.Flags().String("grace", graceKeep, "How long the old key works on, as in 1h: keep for until it is revoked, 0 to stop it now")
 	cmd.AddCommand(
@@ -99,11 +102,31 @@ func runAccountSet(c *adminClient, args []string) error {
 }
 
 func runKeyCreate(c *adminClient, args []string) error {
+	expires, err := expiryOf(c.flags.String("expires"), time.Now())
+	if err != nil {
+		return err
+	}
+	body := newOwnerKeyBody{Name: c.flags.String("name"), Role: core.Role(c.flags.String("role")), ExpiresAt: expires}
 	var k ownerKeyView
-	if err := c.call(http.MethodPost, accountPath("keys", args[0], ""), map[string]string{"name": c.flags.String("name")}, &k); err != nil {
+	if err := c.call(http.MethodPost, accountPath("keys", args[0], ""), body, &k); err != nil {
 		return fmt.Errorf("creating a key of account %q: %w", args[0], err)
 	}
 	return c.printf("Owner key %s (%s)\nThe key is shown this once.\n", k.Key, k.ID)
+}
+
+// expiryOf returns the time that --expires names, nil for none.
+func expiryOf(text string, now time.Time) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return &at, nil
+	}
+	d, err := caddy.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return nil, fmt.Errorf("--expires: want a duration like 90d or a time like 2027-01-31T00:00:00Z, got %q", text)
+	}
+	return new(now.Add(d)), nil
 }
 
 func runKeyList(c *adminClient, args []string) error {
@@ -111,13 +134,13 @@ func runKeyList(c *adminClient, args []string) error {
 	if err := c.call(http.MethodGet, accountPath("keys", args[0], ""), nil, &ks); err != nil {
 		return fmt.Errorf("listing the keys of account %q: %w", args[0], err)
 	}
-	rows := [][]string{{"ID", "NAME", "KEY", "CREATED", "LAST USED", "WORKS UNTIL"}}
+	rows := [][]string{{"ID", "NAME", "ROLE", "KEY", "CREATED", "LAST USED", "WORKS UNTIL"}}
 	for _, k := range ks {
 		until := k.RevokedAt
 		if until == nil {
 			until = k.ExpiresAt
 		}
-		rows = append(rows, []string{k.ID, printable(k.Name), k.Hint, shownTime(k.CreatedAt), shownTime(k.LastUsedAt), shownTime(until)})
+		rows = append(rows, []string{k.ID, printable(k.Name), string(k.Role), k.Hint, shownTime(k.CreatedAt), shownTime(k.LastUsedAt), shownTime(until)})
 	}
 	return c.table(rows)
 }
@@ -175,6 +198,7 @@ type accountView struct {
 type ownerKeyView struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
+	Role      core.Role  `json:"role"`
 	Key       string     `json:"key,omitempty"` // only in the answer to its creation
 	Hint      string     `json:"hint,omitempty"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
@@ -190,7 +214,7 @@ func viewAccount(a *core.Account) accountView {
 }
 
 func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
-	return ownerKeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: &k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+	return ownerKeyView{ID: k.ID, Name: k.Name, Role: k.ItsRole(), Hint: k.Hint, CreatedAt: &k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
 		LastUsedAt: k.LastUsedAt}
 }
 
@@ -229,11 +253,11 @@ func listOwnerKeys(s *service.Service, r *http.Request, account string) (any, er
 }
 
 func createOwnerKey(s *service.Service, r *http.Request, account string) (any, error) {
-	body, err := bodyOf[nameBody](r, `{"name": …}`)
+	body, err := bodyOf[newOwnerKeyBody](r, `{"name": …, "role": …, "expires_at": …}`)
 	if err != nil {
 		return nil, err
 	}
-	return newKey(s.CreateOwnerKey(r.Context(), account, body.Name))
+	return newKey(s.CreateOwnerKey(r.Context(), account, core.OwnerKeySpec(body)))
 }
 
 func revokeOwnerKey(s *service.Service, r *http.Request, account string) (any, error) {
@@ -259,7 +283,14 @@ func regenerateOwnerKey(s *service.Service, r *http.Request, account string) (an
 	return newKey(s.RegenerateOwnerKey(r.Context(), account, r.URL.Query().Get("id"), grace))
 }
 
-// nameBody is the body of a request that creates an account or an owner's key.
+// newOwnerKeyBody is the body of a request that creates an owner's key.
+type newOwnerKeyBody struct {
+	Name      string     `json:"name"`
+	Role      core.Role  `json:"role,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
+// nameBody is the body of a request that creates an account.
 type nameBody struct {
 	Name string `json:"name"`
 }
@@ -269,5 +300,5 @@ func newKey(k *core.OwnerKey, secret string, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
+	return ownerKeyView{ID: k.ID, Name: k.Name, Role: k.ItsRole(), ExpiresAt: k.ExpiresAt, Key: secret}, nil
 }

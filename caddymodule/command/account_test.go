@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/internal/freeport"
 )
@@ -70,6 +71,22 @@ func TestAccountCommands(t *testing.T) {
 	if got := status(key.Key); got != 200 {
 		t.Errorf("got %d with the second key, want 200", got)
 	}
+	out = run("key", "create", "Acme / Söhne", "--role", "validator", "--expires", "36h", "--json")
+	var checks ownerKeyView
+	if err := json.Unmarshal([]byte(out), &checks); err != nil || checks.Role != core.RoleValidator || checks.ExpiresAt == nil {
+		t.Fatalf("got %q (%v), want a validator's key with an expiry", out, err)
+	}
+	if got := status(checks.Key); got != 403 {
+		t.Errorf("got %d with the validator's key, want 403", got)
+	}
+	if out := run("key", "list", "Acme / Söhne"); !strings.Contains(out, "validator") || !strings.Contains(out, checks.ExpiresAt.Format("2006-01-02")) {
+		t.Errorf("got %q, want the role and the expiry in it", out)
+	}
+	for _, wrong := range [][]string{{"--expires", "soon"}, {"--expires", "-1h"}, {"--expires", "2020-01-01T00:00:00Z"}, {"--role", "admin"}} {
+		if out, err := s.command(append(append([]string{"key", "create", "Acme / Söhne"}, wrong...), at...)...); err == nil {
+			t.Errorf("%v: got %q, want an error", wrong, out)
+		}
+	}
 	run("key", "revoke", "Acme / Söhne", key.ID)
 	if got := status(key.Key); got != 401 {
 		t.Errorf("got %d with the revoked key, want 401", got)
@@ -83,11 +100,11 @@ func TestAccountCommands(t *testing.T) {
 		t.Errorf("got %q, want two accounts in the order of their creation", out)
 	}
 	out = run("key", "list", "Acme / Söhne")
-	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 3 || !strings.Contains(lines[1], "default") || !strings.Contains(lines[2], "laptop") {
-		t.Errorf("got %q, want two keys", out)
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 4 || !strings.Contains(lines[1], "default") || !strings.Contains(lines[2], "laptop") {
+		t.Errorf("got %q, want three keys", out)
 	}
 	var keys []ownerKeyView
-	if err := json.Unmarshal([]byte(run("key", "list", "Acme / Söhne", "--json")), &keys); err != nil || len(keys) != 2 || keys[0].RevokedAt != nil || keys[1].RevokedAt == nil {
+	if err := json.Unmarshal([]byte(run("key", "list", "Acme / Söhne", "--json")), &keys); err != nil || len(keys) != 3 || keys[0].RevokedAt != nil || keys[1].RevokedAt == nil {
 		t.Errorf("got %+v (%v), want the second revoked", keys, err)
 	}
 	for _, k := range keys {

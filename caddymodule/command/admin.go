@@ -45,7 +45,7 @@ var adminRoutes = map[string]adminHandler{
 	"POST accounts/disable":  disableAccount(true),          // ?account=NAME
 	"POST accounts/enable":   disableAccount(false),         // ?account=NAME
 	"GET keys":               ofAccount(listOwnerKeys),      // ?account=NAME
-	"POST keys":              ofAccount(createOwnerKey),     // ?account=NAME {"name"}
+	"POST keys":              ofAccount(createOwnerKey),     // ?account=NAME {"name", "role", "expires_at"}
 	"DELETE keys":            ofAccount(revokeOwnerKey),     // ?account=NAME&id=ID
 	"POST regenerate":        ofAccount(regenerateOwnerKey), // ?account=NAME&id=ID {"grace_seconds"}
 	"POST sign-in":           makeSignInLink,                // ?account=NAME&origin=ORIGIN

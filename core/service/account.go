@@ -120,7 +120,7 @@ func (s *Service) createAccount(ctx context.Context, name, secret string) (*core
 		return nil, nil, err
 	}
 	a := &core.Account{ID: secrets.NewID("acct_"), Name: name, CreatedAt: s.now()}
-	k := s.newOwnerKey(a.ID, "default", secret)
+	k := s.newOwnerKey(a.ID, core.OwnerKeySpec{Name: "default", Role: core.RoleOwner}, secret)
 	err = s.store.CreateAccount(ctx, a, k)
 	s.ownerKeys.forget(k.Digest) // also after an error: see updateOwnerKey
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Service) EnsureAccount(ctx context.Context, name, secret string) (*core
 		a, _, err = s.createAccount(ctx, name, secret)
 		return a, err
 	}
-	return a, s.storeOwnerKey(ctx, s.newOwnerKey(a.ID, "configured", secret))
+	return a, s.storeOwnerKey(ctx, s.newOwnerKey(a.ID, core.OwnerKeySpec{Name: "configured", Role: core.RoleOwner}, secret))
 }
 
 // CheckAccount returns the error that [Service.EnsureAccount] would return, and writes nothing.

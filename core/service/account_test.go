@@ -39,7 +39,7 @@ func TestOwnerKeys(t *testing.T) {
 			t.Errorf("Authenticate(%q) = %v, want %v", wrong, err, service.ErrInvalidOwnerKey)
 		}
 	}
-	second, other, err := s.CreateOwnerKey(t.Context(), a.ID, "deploy")
+	second, other, err := s.CreateOwnerKey(t.Context(), a.ID, core.OwnerKeySpec{Name: "deploy"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestForgetAfterUnavailable(t *testing.T) {
 	owner := func() (*core.OwnerKey, string) {
 		t.Helper()
 		store.fails = false
-		o, s, err := svc.CreateOwnerKey(ctx, c.id, "o")
+		o, s, err := svc.CreateOwnerKey(ctx, c.id, core.OwnerKeySpec{Name: "o"})
 		c.ok(err)
 		_, err = svc.Authenticate(ctx, s)
 		c.ok(err)

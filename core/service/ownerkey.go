@@ -28,9 +28,9 @@ var ErrInvalidOwnerKey = &core.Error{Code: core.CodeInvalidAPIKey, Message: "Inv
 // errOwnerKeyForm means that a given owner's key cannot be one.
 var errOwnerKeyForm = core.Invalid("key", "An owner's key is lk_ and 29 letters or digits")
 
-func (s *Service) newOwnerKey(account, name, secret string) *core.OwnerKey {
+func (s *Service) newOwnerKey(account string, spec core.OwnerKeySpec, secret string) *core.OwnerKey {
 	return &core.OwnerKey{
-		ID: secrets.NewID("okey_"), AccountID: account, Name: name,
+		ID: secrets.NewID("okey_"), AccountID: account, Name: spec.Name, Role: spec.Role, ExpiresAt: spec.ExpiresAt,
 		Digest: secrets.DigestOf(secret), Hint: secrets.HintOf(secret), CreatedAt: s.now(),
 	}
 }
@@ -81,16 +81,16 @@ var errUnchanged = errors.New("nothing to change")
 
 // CreateOwnerKey creates another owner's key of the account and returns it with its secret, which
 // is shown only once. It is a validation error if the account has MaxOwnerKeys in force.
-func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*core.OwnerKey, string, error) {
-	return s.createOwnerKey(ctx, account, name, MaxOwnerKeys)
-}
-
-// createOwnerKey is [Service.CreateOwnerKey] for an account that has less than most keys in force.
-func (s *Service) createOwnerKey(ctx context.Context, account, name string, most int) (*core.OwnerKey, string, error) {
-	name, err := core.CleanName("name", name)
+func (s *Service) CreateOwnerKey(ctx context.Context, account string, spec core.OwnerKeySpec) (*core.OwnerKey, string, error) {
+	spec, err := spec.Clean(s.now())
 	if err != nil {
 		return nil, "", err
 	}
+	return s.createOwnerKey(ctx, account, spec, MaxOwnerKeys)
+}
+
+// createOwnerKey is [Service.CreateOwnerKey] with checked members, for an account that has less than most keys in force.
+func (s *Service) createOwnerKey(ctx context.Context, account string, spec core.OwnerKeySpec, most int) (*core.OwnerKey, string, error) {
 	unlock, err := s.ownerKeyCreations.Lock(ctx, account)
 	if err != nil {
 		return nil, "", err
@@ -100,7 +100,7 @@ func (s *Service) createOwnerKey(ctx context.Context, account, name string, most
 		return nil, "", err
 	}
 	secret := secrets.NewOwnerSecret()
-	k := s.newOwnerKey(account, name, secret)
+	k := s.newOwnerKey(account, spec, secret)
 	if err := s.storeOwnerKey(ctx, k); err != nil {
 		return nil, "", err
 	}
@@ -169,7 +169,7 @@ func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*core
 	return k, nil
 }
 
-// RegenerateOwnerKey creates an owner's key with the name of an old one, and returns it with its
+// RegenerateOwnerKey creates an owner's key with the name, the role and the expiry of an old one, and returns it with its
 // secret, which is shown only once. The old key works for the time grace: with 0 it is revoked at
 // once, with a negative grace it works until it is revoked. A missing key is [core.ErrOwnerKeyNotFound],
 // a key that no longer works [core.ErrOwnerKeyRevoked].
@@ -188,7 +188,8 @@ func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, gr
 	if grace == 0 {
 		most++ // the old key ends at once
 	}
-	k, secret, err := s.createOwnerKey(ctx, account, old.Name, most) // before the old key ends, so that one key always works
+	spec := core.OwnerKeySpec{Name: old.Name, Role: old.ItsRole(), ExpiresAt: old.ExpiresAt}
+	k, secret, err := s.createOwnerKey(ctx, account, spec, most) // before the old key ends, so that one key always works
 	if err != nil || grace < 0 {
 		return k, secret, err
 	}

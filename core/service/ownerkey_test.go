@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestRegenerateOwnerKey(t *testing.T) {
 		{"not at all", 0, false, false, false},
 	} {
 		began := now
-		old, secret, err := s.CreateOwnerKey(t.Context(), a.ID, "deploy")
+		old, secret, err := s.CreateOwnerKey(t.Context(), a.ID, core.OwnerKeySpec{Name: "deploy"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,13 +106,13 @@ func TestMaxOwnerKeys(t *testing.T) {
 	svc := service.New(memstore.New(), service.Config{})
 	c := newTenant(t, svc, "acme")
 	for range service.MaxOwnerKeys - 2 { // the account has one from the start
-		_, _, err := svc.CreateOwnerKey(t.Context(), c.id, "k")
+		_, _, err := svc.CreateOwnerKey(t.Context(), c.id, core.OwnerKeySpec{Name: "k"})
 		c.ok(err)
 	}
 	errs := make([]error, 8)
 	var creators sync.WaitGroup
 	for i := range errs {
-		creators.Go(func() { _, _, errs[i] = svc.CreateOwnerKey(t.Context(), c.id, "k") })
+		creators.Go(func() { _, _, errs[i] = svc.CreateOwnerKey(t.Context(), c.id, core.OwnerKeySpec{Name: "k"}) })
 	}
 	creators.Wait()
 	created := 0
@@ -135,7 +136,49 @@ func TestMaxOwnerKeys(t *testing.T) {
 	c.ok(err)
 	_, err = svc.RevokeOwnerKey(t.Context(), c.id, keys[1].ID)
 	c.ok(err)
-	if _, _, err := svc.CreateOwnerKey(t.Context(), c.id, "k"); err != nil {
+	if _, _, err := svc.CreateOwnerKey(t.Context(), c.id, core.OwnerKeySpec{Name: "k"}); err != nil {
 		t.Errorf("after one was revoked: %v", err)
+	}
+}
+
+// An owner's key has the role and the expiry that were chosen, and keeps both when it is regenerated. A key without a role is an owner's.
+func TestOwnerKeyRoleAndExpiry(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	a, first, _, _ := s.CreateAccount(t.Context(), "acme")
+	if got := first.ItsRole(); got != core.RoleOwner {
+		t.Errorf("role of the first key: got %s, want owner", got)
+	}
+	for _, tc := range []struct {
+		spec  core.OwnerKeySpec
+		field string
+	}{
+		{core.OwnerKeySpec{Name: " "}, "name"},
+		{core.OwnerKeySpec{Name: "k", Role: "admin"}, "role"},
+		{core.OwnerKeySpec{Name: "k", ExpiresAt: &now}, "expires_at"},
+	} {
+		_, _, err := s.CreateOwnerKey(t.Context(), a.ID, tc.spec)
+		if e, ok := errors.AsType[*core.Error](err); !ok || e.Field != tc.field {
+			t.Errorf("%+v: got %v, want an error of %s", tc.spec, err, tc.field)
+		}
+	}
+	end := now.Add(24 * time.Hour)
+	k, _, err := s.CreateOwnerKey(t.Context(), a.ID, core.OwnerKeySpec{Name: "k", Role: core.RoleViewer, ExpiresAt: &end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, secret, err := s.RegenerateOwnerKey(t.Context(), a.ID, k.ID, 0)
+	if err != nil || next.ItsRole() != core.RoleViewer || !next.ExpiresAt.Equal(end) {
+		t.Fatalf("regenerated: got %+v, %v", next, err)
+	}
+	now = end.Add(-time.Millisecond)
+	if _, err := s.Authenticate(t.Context(), secret); err != nil {
+		t.Errorf("before its end: got %v", err)
+	}
+	now = end
+	_, err = s.Authenticate(t.Context(), secret)
+	want(t, "at its end", err, service.ErrInvalidOwnerKey)
+	if got := (&core.OwnerKey{}).ItsRole(); got != core.RoleOwner {
+		t.Errorf("a key without a role: got %s, want owner", got)
 	}
 }
