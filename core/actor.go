@@ -1,6 +1,10 @@
 package core
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"time"
+)
 
 // ActorKind is a kind of [Actor].
 type ActorKind string
@@ -22,17 +26,53 @@ type Actor struct {
 	IP   string    `json:"-"` // the address that the request came from, "" for none
 }
 
+// acting is the value of a context with an actor.
+type acting struct {
+	Actor
+	at    time.Time // of the changes; the zero time until the service sets it: without it, changes leave no entry
+	bulk  string    // see WithBulk
+	quiet bool      // see Quiet
+}
+
 type actorKey struct{}
 
-// WithActor returns a context whose changes are made by an actor.
-func WithActor(ctx context.Context, a Actor) context.Context {
+func actingIn(ctx context.Context) (a acting, ok bool) {
+	a, ok = ctx.Value(actorKey{}).(acting)
+	return a, ok
+}
+
+func (a acting) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
+// WithActor returns a context whose changes are made by an actor.
+func WithActor(ctx context.Context, a Actor) context.Context { return acting{Actor: a}.in(ctx) }
+
 // ActorOf returns the actor of a context: Limitkeeper itself if the context has none.
 func ActorOf(ctx context.Context) Actor {
-	if a, ok := ctx.Value(actorKey{}).(Actor); ok {
-		return a
+	a, _ := actingIn(ctx)
+	a.Kind = cmp.Or(a.Kind, ActorSystem)
+	return a.Actor
+}
+
+// Acting returns a context whose changes leave entries in the audit log with a time. The service calls it before each change; it does nothing for
+// a context of [Quiet].
+func Acting(ctx context.Context, at time.Time) context.Context {
+	a, _ := actingIn(ctx)
+	if a.quiet {
+		return ctx
 	}
-	return Actor{Kind: ActorSystem}
+	a.Actor, a.at = ActorOf(ctx), at
+	return a.in(ctx)
+}
+
+// Quiet returns a context whose changes leave no entry in the audit log: those of requests that are decided, and the records of an archive.
+func Quiet(ctx context.Context) context.Context { return acting{quiet: true}.in(ctx) }
+
+// WithBulk returns a context in which each transaction leaves one entry with an action. The entry has the numbers of changed resources
+// in place of their members. It is for imports: a million keys would drop all other entries.
+func WithBulk(ctx context.Context, action string) context.Context {
+	a, _ := actingIn(ctx)
+	a.bulk = action
+	return a.in(ctx)
 }

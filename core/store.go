@@ -80,6 +80,20 @@ type Store interface {
 	// takes at once is ErrTooLarge.
 	Update(ctx context.Context, account string, fn func(Tx) error) error
 
+	// Audit lists the entries of the audit log of an account with a smaller number than before, or all if before is 0, newest first: at most n. total
+	// is the number of all entries.
+	//
+	// CreateAccount, UpdateAccount, CreateOwnerKey, UpdateOwnerKey, UpdateAccess and Update append the entries of [Auditing] in the same step as
+	// the change, if the context leaves entries, see [Acting]. Each log of an account drops its oldest entries beyond [MaxAuditEntries] or
+	// [MaxAuditBytes] with every append, and keeps at least the newest one.
+	Audit(ctx context.Context, account string, before int64, n int) (list []AuditEntry, total int, err error)
+	// AppendAudit appends entries, at most [MaxImport], and sets their numbers. An entry with a number keeps it, unless its log has that number or a
+	// larger one. A missing account is ErrAccountNotFound. After an error the entries of one of the two logs may have been appended.
+	AppendAudit(ctx context.Context, account string, entries []AuditEntry) error
+	// RemoveAudit removes entries with the numbers from first to last, oldest first. It removes at most [MaxImport] entries of each log; more says that
+	// others remain.
+	RemoveAudit(ctx context.Context, account string, first, last int64) (more bool, err error)
+
 	// View runs fn on a view of one account. fn must not use the store itself, and may run more than once.
 	View(ctx context.Context, account string, fn func(View) error) error
 	// User returns a user, or ErrUserNotFound.

@@ -15,7 +15,7 @@ import (
 // UpdateAccount sets the members that p names and returns the whole account. Keys with an earlier prefix go on working.
 func (s *Service) UpdateAccount(ctx context.Context, id string, p core.AccountPatch) (*core.Account, error) {
 	var before *core.Account // set if p changes nothing
-	a, err := s.store.UpdateAccount(ctx, id, func(a *core.Account) error {
+	a, err := s.store.UpdateAccount(s.acting(ctx), id, func(a *core.Account) error {
 		was, had, anyForm := a.KeyPrefix, len(a.KeyPrefixes), a.AnyKeyForm
 		if err := p.Apply(a); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (s *Service) createAccount(ctx context.Context, name, secret string) (*core
 	}
 	a := &core.Account{ID: secrets.NewID("acct_"), Name: name, CreatedAt: s.now()}
 	k := s.newOwnerKey(a.ID, core.OwnerKeySpec{Name: "default", Role: core.RoleOwner}, secret)
-	err = s.store.CreateAccount(ctx, a, k)
+	err = s.store.CreateAccount(s.acting(ctx), a, k)
 	s.ownerKeys.forget(k.Digest) // also after an error: see updateOwnerKey
 	if err != nil {
 		return nil, nil, err

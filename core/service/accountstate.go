@@ -74,7 +74,7 @@ func (s *Service) SetAccountDisabled(ctx context.Context, id string, disabled bo
 // changeState changes the name or the state of an account, disabled or not.
 func (s *Service) changeState(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
 	var before *core.Account // as fn has found it
-	a, err := s.store.UpdateAccount(ctx, id, func(a *core.Account) error {
+	a, err := s.store.UpdateAccount(s.acting(ctx), id, func(a *core.Account) error {
 		before = a
 		return fn(a)
 	})

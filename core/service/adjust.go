@@ -89,9 +89,7 @@ func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall,
 			if a.RequestID != "" {
 				c.RequestID = core.AdjustmentID + a.RequestID
 			}
-			var v core.ConsumeResult
-			v, err = s.store.Consume(context.WithoutCancel(ctx), &c)
-			repeated = v.FirstTerms != nil
+			repeated, err = s.auditedAdjustment(context.WithoutCancel(ctx), &c, a.RequestID)
 			s.due.add(account, dueCounter{CounterID: c.DecidingCounter()})
 		}
 		if c.KeyID == "" || !errors.Is(err, core.ErrKeyNotFound) && !errors.Is(err, core.ErrUserNotFound) {

@@ -67,7 +67,7 @@ func (s *Service) recordUse(ctx context.Context, k *core.OwnerKey) {
 	if now.Unix()-before < int64(lastUsedResolution/time.Second) || !written.(*atomic.Int64).CompareAndSwap(before, now.Unix()) {
 		return
 	}
-	_, _ = s.store.UpdateOwnerKey(ctx, k.AccountID, k.ID, func(k *core.OwnerKey) error {
+	_, _ = s.store.UpdateOwnerKey(s.acting(ctx), k.AccountID, k.ID, func(k *core.OwnerKey) error {
 		if k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < lastUsedResolution {
 			return errUnchanged
 		}
@@ -109,7 +109,7 @@ func (s *Service) createOwnerKey(ctx context.Context, account string, spec core.
 
 // storeOwnerKey stores a new owner's key, and removes what the cache knows of its secret.
 func (s *Service) storeOwnerKey(ctx context.Context, k *core.OwnerKey) error {
-	err := s.store.CreateOwnerKey(ctx, k)
+	err := s.store.CreateOwnerKey(s.acting(ctx), k)
 	s.ownerKeys.forget(k.Digest) // also after an error: see updateOwnerKey
 	return err
 }
@@ -138,7 +138,7 @@ func (s *Service) checkOwnerKeys(ctx context.Context, account string, most int) 
 // stored a change that it answers with [core.ErrUnavailable].
 func (s *Service) updateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (*core.OwnerKey, error) {
 	var digest secrets.Digest
-	k, err := s.store.UpdateOwnerKey(ctx, account, id, func(k *core.OwnerKey) error {
+	k, err := s.store.UpdateOwnerKey(s.acting(ctx), account, id, func(k *core.OwnerKey) error {
 		digest = k.Digest
 		return fn(k)
 	})

@@ -85,7 +85,7 @@ func (s *Service) Preview(ctx context.Context, account string, digests []secrets
 	if err != nil {
 		return err
 	}
-	err = s.store.Update(ctx, account, func(tx core.Tx) error {
+	err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		return cmp.Or(newTransaction(s, account, tx, before, c.holders()).run(ctx, fn), errPreview)
 	})
 	if errors.Is(err, errPreview) {
@@ -117,7 +117,7 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 	}
 	for {
 		var runs []*Transaction
-		err = s.store.Update(ctx, account, func(tx core.Tx) error {
+		err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 			b := newTransaction(s, account, tx, before, holders)
 			runs = append(runs, b)
 			err := b.run(ctx, fn)
@@ -152,7 +152,7 @@ var errNewMeters = errors.New("the account gets new meters")
 
 // addMeters adds meters to an account, and returns the account.
 func (s *Service) addMeters(ctx context.Context, id string, meters metersOf) (account *core.Account, err error) {
-	_, err = s.store.UpdateAccount(ctx, id, func(a *core.Account) error {
+	_, err = s.store.UpdateAccount(s.acting(ctx), id, func(a *core.Account) error {
 		account = a
 		return meters.addTo(a, "limits")
 	})

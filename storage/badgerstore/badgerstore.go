@@ -150,6 +150,7 @@ type Store struct {
 	closed  bool         // guarded by life
 
 	registry keyedmutex.Mutex // by account: held while the account, its owner's keys or its access are changed; "" while one is created
+	audits   keyedmutex.Mutex // by account: held while a transaction appends to its audit log; taken after registry or writers
 	writers  keyedmutex.Mutex // by account: held by a transaction from its first read to its last write
 
 	committing   sync.Mutex // held during a commit of Badger

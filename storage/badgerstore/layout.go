@@ -32,6 +32,8 @@ const schema = 4
 //	d              digest, 32 bytes             account, seq
 //	l last number  account, kind                the largest number given to a resource of the kind, uvarint
 //	S set          account, name, node          the numbers of resources, see internal/rankset
+//	Q audit        account, log, number         core.AuditEntry, JSON; the log is 0, or 1 for that of the registry
+//	q audit log    account, log                 the numbers and sizes of the entries, see audit.go
 //	C counters     account's number, kind,      a page of counters, see below
 //	               number of the page
 //	c pages        account's number, kind, node the numbers of all pages, see internal/rankset
@@ -64,6 +66,8 @@ const (
 	kindDigest     = 'd'
 	kindLast       = 'l'
 	kindSet        = 'S'
+	kindAudit      = 'Q'
+	kindAuditLog   = kindAudit | 0x20
 	kindCounter    = 'C'
 	kindPages      = 'c'
 	kindDay        = 'D'

@@ -37,9 +37,10 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 	}
 	defer unlock()
 	var w *writes
+	var c *resource.Changes
 	err = s.inView(func(v view) error {
 		r := reader{v, s, in, in.Of()}
-		c, err := fn(r)
+		c, err = fn(r)
 		if s.suspect(err) != nil || c.Empty() {
 			return err
 		}
@@ -54,6 +55,16 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 	}
 	if err := s.keepDeleted(w, in.Of()); err != nil {
 		return fault(err)
+	}
+	if len(c.Audit.Append) > 0 || c.Audit.Last > 0 {
+		unlock, err := s.audits.Lock(ctx, c.Audit.Log.Account)
+		if err != nil {
+			return fault(err)
+		}
+		defer unlock()
+		if err := s.readEntered(func(v view) error { return v.changeAudit(w, &c.Audit) }); err != nil {
+			return err
+		}
 	}
 	return fault(s.commit(w))
 }

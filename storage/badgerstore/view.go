@@ -70,8 +70,12 @@ func (r view) unlisted(base path, number int64, p path) error {
 // eachFrom calls fn with every path that begins with prefix, from the path from on and in ascending order, until fn returns false. fn must not
 // keep its arguments. It prefetches nothing: Badger does that in a goroutine of its own, where a panic ends the process.
 func (r view) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
+	return r.each(prefix, from, false, fn)
+}
+
+func (r view) each(prefix, from path, down bool, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues = prefix, false
+	o.Prefix, o.PrefetchValues, o.Reverse = prefix, false, down
 	return table.Guard(func() error {
 		it := r.txn.NewIterator(o)
 		defer it.Close()
@@ -87,6 +91,11 @@ func (r view) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, e
 		}
 		return nil
 	})
+}
+
+// eachBefore calls fn as eachFrom does, from the path from on and in descending order.
+func (r view) eachBefore(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
+	return r.each(prefix, from, true, fn)
 }
 
 // The bounds of what one iterator reads in batches; see the memtables of package table.

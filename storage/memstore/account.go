@@ -9,7 +9,7 @@ import (
 )
 
 // CreateAccount implements [core.Store].
-func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerKey) error {
+func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
 	return s.locked(func() error {
 		if s.account(a.Name) != nil {
 			return core.ErrAccountExists
@@ -21,6 +21,10 @@ func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerK
 		s.ownerKeys = append(s.ownerKeys, copyOf(k))
 		s.resources[a.ID] = newResources()
 		s.resources[a.ID].access = &core.Access{}
+		s.append(core.NewAuditing(ctx, a.ID), true, func(audit *core.Auditing) {
+			audit.Account(nil, copyOf(a))
+			audit.OwnerKey(nil, copyOf(k))
+		})
 		return nil
 	})
 }
@@ -41,7 +45,7 @@ func (s *Store) Accounts(_ context.Context, p core.Page) ([]*core.Account, int, 
 }
 
 // UpdateAccount implements [core.Store].
-func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
+func (s *Store) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
 	return update(s, core.ErrAccountNotFound, func() *core.Account { return find(s.accounts, hasID(id)) }, func(a *core.Account) error {
 		before := a.Name
 		if err := fn(a); err != nil {
@@ -51,11 +55,11 @@ func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Accoun
 			return core.ErrAccountExists
 		}
 		return nil
-	})
+	}, core.NewAuditing(ctx, id), (*core.Auditing).Account)
 }
 
 // CreateOwnerKey implements [core.Store].
-func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
+func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return s.locked(func() error {
 		if s.resources[k.AccountID] == nil {
 			return core.ErrAccountNotFound
@@ -64,6 +68,7 @@ func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
 			return core.ErrOwnerKeyExists
 		}
 		s.ownerKeys = append(s.ownerKeys, copyOf(k))
+		s.append(core.NewAuditing(ctx, k.AccountID), true, func(audit *core.Auditing) { audit.OwnerKey(nil, copyOf(k)) })
 		return nil
 	})
 }
@@ -81,9 +86,9 @@ func (s *Store) OwnerKeys(_ context.Context, account string, p core.Page) ([]*co
 }
 
 // UpdateOwnerKey implements [core.Store].
-func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*core.OwnerKey) error) (*core.OwnerKey, error) {
+func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (*core.OwnerKey, error) {
 	is := func(k *core.OwnerKey) bool { return k.AccountID == account && k.ID == id }
-	return update(s, core.ErrOwnerKeyNotFound, func() *core.OwnerKey { return find(s.ownerKeys, is) }, fn)
+	return update(s, core.ErrOwnerKeyNotFound, func() *core.OwnerKey { return find(s.ownerKeys, is) }, fn, core.NewAuditing(ctx, account), (*core.Auditing).OwnerKey)
 }
 
 // Access implements [core.Store].
@@ -92,8 +97,8 @@ func (s *Store) Access(_ context.Context, account string) (*core.Access, error) 
 }
 
 // UpdateAccess implements [core.Store].
-func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Access) error) (*core.Access, error) {
-	return update(s, core.ErrAccountNotFound, func() *core.Access { return s.of(account).access }, fn)
+func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (*core.Access, error) {
+	return update(s, core.ErrAccountNotFound, func() *core.Access { return s.of(account).access }, fn, core.NewAuditing(ctx, account), (*core.Auditing).Access)
 }
 
 // account returns the account with the name, or nil. The caller holds the lock.

@@ -26,12 +26,13 @@ type data struct {
 	usages    map[core.CounterID]*usage
 	holds     map[string][]*core.Hold // by account, in the order in which they were opened
 	rankings  map[string]*ranking     // by account
+	audits    map[auditName]*auditLog
 }
 
 // New returns an empty store.
 func New() *Store {
 	return &Store{data: data{resources: map[string]*resources{}, usages: map[core.CounterID]*usage{}, holds: map[string][]*core.Hold{},
-		rankings: map[string]*ranking{}}}
+		rankings: map[string]*ranking{}, audits: map[auditName]*auditLog{}}}
 }
 
 // Reopen closes the store and returns a new one with the same content, as after a restart of the
@@ -67,7 +68,7 @@ func (s *Store) locked(fn func() error) error {
 
 // Update implements [core.Store]. fn works on a copy, which replaces the resources of the account
 // if fn returns nil.
-func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
+func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	return s.locked(func() error {
 		before := s.of(account)
 		tx := &tx{account: account, missing: s.resources[account] == nil, before: before, after: before.clone()}
@@ -75,6 +76,7 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 			return err
 		}
 		if !tx.missing {
+			s.append(core.NewAuditing(ctx, account), false, tx.audit)
 			s.endMoved(account, tx.before, tx.after)
 			s.resources[account] = tx.after
 			for _, id := range tx.deleted {

@@ -30,8 +30,9 @@ func list[T any](s *Store, p core.Page, all func() []*T) (items []*T, total int,
 	return items, total, err
 }
 
-// update changes the resource that find returns to what fn makes of a copy, and returns another copy.
-func update[T any](s *Store, missing error, find func() *T, fn func(*T) error) (updated *T, err error) {
+// update changes the resource that find returns to what fn makes of a copy, and returns another copy. audit adds the change to a,
+// unless a is nil.
+func update[T any](s *Store, missing error, find func() *T, fn func(*T) error, a *core.Auditing, audit func(a *core.Auditing, before, after *T)) (updated *T, err error) {
 	err = s.locked(func() error {
 		v := find()
 		if v == nil {
@@ -41,6 +42,7 @@ func update[T any](s *Store, missing error, find func() *T, fn func(*T) error) (
 		if err := fn(changed); err != nil {
 			return err
 		}
+		s.append(a, true, func(a *core.Auditing) { audit(a, v, copyOf(changed)) })
 		*v, updated = *copyOf(changed), copyOf(changed)
 		return nil
 	})

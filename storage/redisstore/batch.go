@@ -83,8 +83,9 @@ func (s *Store) readBatch(ctx context.Context, b *batch) (version string, answer
 	return version, all[1:], nil
 }
 
-// commit runs commands that write if the slot still has the version. Otherwise it returns errStale.
-func (s *Store) commit(ctx context.Context, b *batch, version string) error {
+// commit runs commands that write if the slot still has the version. Otherwise it returns errStale. numbers are those of the new entries of
+// an audit log.
+func (s *Store) commit(ctx context.Context, b *batch, version string) (numbers []rueidis.RedisMessage, err error) {
 	// The next version is random. A counter would repeat versions after a failover that loses writes.
 	b.args[0], b.args[1] = version, strconv.FormatUint(rand.Uint64(), 36)
 	if b.addsData {
@@ -92,10 +93,13 @@ func (s *Store) commit(ctx context.Context, b *batch, version string) error {
 	}
 	long := s.forLonger(time.Duration(len(b.keys)+len(b.args)) * timePerPart)
 	all, err := batchScript.run(ctx, long, b.keys, b.args).ToArray()
-	if err == nil && len(all) != 2 {
-		return errStale
+	switch {
+	case err != nil:
+		return nil, unavailable(err)
+	case len(all) < 2:
+		return nil, errStale
 	}
-	return unavailable(err)
+	return all[2:], nil
 }
 
 // text returns a string answer, and false for nil.

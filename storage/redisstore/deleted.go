@@ -70,7 +70,8 @@ func (s *Store) moveToDeleted(ctx context.Context, account string, k task, days 
 	b.add("LREM", outbox, "1", k.String())
 	k.kind = deleteUserCounters
 	b.add("RPUSH", outbox, k.String())
-	return s.commit(ctx, b, version)
+	_, err = s.commit(ctx, b, version)
+	return err
 }
 
 // expiredChunks returns the names of the records of expired hours in the 90 days before the kept hours, nil if days has no hours. Earlier deletions of users
@@ -140,7 +141,7 @@ func (s *Store) setDeleted(ctx context.Context, account string, days []core.Coun
 		for chunk, text := range chunks {
 			b.add("HSET", r.slot.deleted(), strconv.FormatInt(chunk, 10), string(text))
 		}
-		if err = s.commit(ctx, b, version); err != errStale {
+		if _, err = s.commit(ctx, b, version); err != errStale {
 			return err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 //	{registry}a:<id>                   account, JSON
 //	{registry}o:<n>:<account>/<id>     owner's key, JSON; n is the length of the account's id
 //	{registry}i:<account>              sign-in data of an account, JSON
+//	{registry}audit:<account>          sorted set: audit log of the account itself, see scripts/batch.lua
 //	{registry}accounts                 sorted set: ids of all accounts
 //	{registry}owner-keys:<account>     sorted set: the owner's keys of an account
 //	{registry}names                    hash: name of an account to its id
@@ -33,6 +34,7 @@ import (
 //	{<account>}w:<id> n:<id> j:<id>    webhook, event, attempt to deliver an event: JSON
 //	{<account>}webhooks  events…       sorted sets of ids by number, one of events for each filter
 //	{<account>}attempts:<webhook>      sorted set: ids of the attempts in the delivery log of a webhook
+//	{<account>}audit                   sorted set: audit log of the users, plans, keys and prices, as above
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
 //	{<account>}deleted                 hash: number of a chunk to days or hours of the deleted users, JSON, see record.AddDeleted

@@ -84,8 +84,12 @@ func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (tasks
 	if err := r.s.eachDigest(r.ctx, claimDigestScript, w.claims); err != nil {
 		return false, err
 	}
-	if err := r.s.commit(r.ctx, w.batch, r.seen); err != nil {
+	numbers, err := r.s.commit(r.ctx, w.batch, r.seen)
+	if err != nil {
 		return false, err
+	}
+	for i, n := range numbers {
+		c.Audit.Append[i].Number = number(n)
 	}
 	_ = r.s.eachDigest(r.ctx, releaseDigestScript, w.releases) // a key that lacks the digest is ignored
 	return w.hasTasks, nil

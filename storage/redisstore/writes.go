@@ -28,6 +28,7 @@ func (r *reader) writes(c *resource.Changes) (*writes, error) {
 	w := &writes{r: r, batch: newBatchOf(r.version), claims: map[secrets.Digest]string{}, releases: map[secrets.Digest]string{}}
 	w.batch.addsData = c.Creates
 	w.records(c)
+	w.audit(&c.Audit)
 	w.registry(c)
 	for _, p := range c.Plans {
 		w.invalidate(core.Change{PlanID: either(p).ID})

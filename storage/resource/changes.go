@@ -8,16 +8,19 @@ import (
 // changes returns what the transaction stores.
 func (t *tx) changes() (*Changes, error) {
 	c := &Changes{Sets: map[string]*SetChange{}, Unique: t.unique, Last: t.last}
-	c.Accounts = collect(c, &t.accounts)
-	c.OwnerKeys = collect(c, &t.ownerKeys)
-	collect(c, &t.accesses)
-	c.Plans = collect(c, &t.plans)
-	c.Keys = collect(c, &t.keys)
-	c.Users = collect(c, &t.users)
-	c.Prices = collect(c, &t.prices)
-	c.Webhooks = collect(c, &t.webhooks)
-	c.Events = collect(c, &t.events)
-	collect(c, &t.attempts)
+	c.Accounts = collect(t, c, &t.accounts)
+	c.OwnerKeys = collect(t, c, &t.ownerKeys)
+	collect(t, c, &t.accesses)
+	c.Plans = collect(t, c, &t.plans)
+	c.Keys = collect(t, c, &t.keys)
+	c.Users = collect(t, c, &t.users)
+	c.Prices = collect(t, c, &t.prices)
+	c.Webhooks = collect(t, c, &t.webhooks)
+	c.Events = collect(t, c, &t.events)
+	collect(t, c, &t.attempts)
+	if err := t.appendAudit(c); err != nil {
+		return nil, err
+	}
 	if err := t.listPlanUsers(c); err != nil {
 		return nil, t.keep(err)
 	}
@@ -25,13 +28,16 @@ func (t *tx) changes() (*Changes, error) {
 }
 
 // collect adds the changed resources of a kind to the changes, in the order of their ids.
-func collect[T any](c *Changes, in *table[T]) (list []*Change[T]) {
+func collect[T any](t *tx, c *Changes, in *table[T]) (list []*Change[T]) {
 	for _, id := range slices.Sorted(maps.Keys(in.changes)) {
 		ch := in.changes[id]
 		if !ch.written || ch.Before == nil && ch.After == nil {
 			continue
 		}
 		list = append(list, ch)
+		if t.auditing != nil && in.audit != nil {
+			in.audit(t.auditing, ch.Before, ch.After)
+		}
 		was, is := in.numberOf(ch.Before), max(in.numberOf(ch.After), ch.number)
 		c.Records = append(c.Records, Record{in.kind, id, is, was, ch.value})
 		c.Creates = c.Creates || ch.Before == nil && in.kind != Access && in.kind != Attempt // the result of a delivery is stored on a full disk, too

@@ -73,6 +73,9 @@ type Reader interface {
 	Counters(ids []core.CounterID) ([]core.Counter, error)
 	// Last returns the largest number that was given to a resource of the kind.
 	Last(kind Kind) (int64, error)
+	// Audit returns the entries of the audit log of the scope, which names an account, with a smaller number than before, newest first: at most n. total
+	// is the number of all entries.
+	Audit(before int64, n int) (list []AuditRecord, total int, err error)
 }
 
 // Unique is a value that at most one resource of a scope has, such as an email.
@@ -85,6 +88,7 @@ type Changes struct {
 	Unique  map[Unique]string // the id of the resource that has the value, "" for none
 	Last    map[Kind]int64
 	Creates bool // a resource is new
+	Audit   Audit
 
 	// The same changes as resources. Counters, digests and caches follow them.
 	Accounts  []*Change[core.Account]
@@ -98,7 +102,22 @@ type Changes struct {
 }
 
 // Empty reports whether there is nothing to store.
-func (c *Changes) Empty() bool { return len(c.Records)+len(c.Last) == 0 }
+func (c *Changes) Empty() bool {
+	return len(c.Records)+len(c.Last)+len(c.Audit.Append) == 0 && c.Audit.Last == 0
+}
+
+// Audit is the change of an audit log. The database does it in the same step as the other changes.
+type Audit struct {
+	Log         Scope // names an account, also in the registry
+	Append      []*AuditRecord
+	First, Last int64 // removes the oldest entries with these numbers, at most [core.MaxImport]; 0 for none
+}
+
+// AuditRecord is the record of an entry in an audit log.
+type AuditRecord struct {
+	Number int64 // of a new entry: the number wanted. The database sets it to [core.NextAuditSeq]
+	Value  []byte
+}
 
 // Record is the new record of a resource.
 type Record struct {

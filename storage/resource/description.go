@@ -19,6 +19,8 @@ type description[T any] struct {
 	unique    func(*T) []Unique
 	duplicate func(Unique) error
 	missing   error
+
+	audit func(a *core.Auditing, before, after *T) // adds the change of a resource to the audit log; nil for what no actor changes
 }
 
 var accounts = &description[core.Account]{
@@ -28,6 +30,7 @@ var accounts = &description[core.Account]{
 	unique:    func(a *core.Account) []Unique { return []Unique{nameOf(a.Name)} },
 	duplicate: func(Unique) error { return core.ErrAccountExists },
 	missing:   core.ErrAccountNotFound,
+	audit:     (*core.Auditing).Account,
 }
 
 var ownerKeys = &description[core.OwnerKey]{
@@ -37,6 +40,7 @@ var ownerKeys = &description[core.OwnerKey]{
 	unique:    func(k *core.OwnerKey) []Unique { return []Unique{ownerDigest(k.Digest)} },
 	duplicate: func(Unique) error { return core.ErrOwnerKeyExists },
 	missing:   core.ErrOwnerKeyNotFound,
+	audit:     (*core.Auditing).OwnerKey,
 }
 
 var users = &description[core.User]{
@@ -68,6 +72,7 @@ var users = &description[core.User]{
 		return core.ErrDuplicateExternalID
 	},
 	missing: core.ErrUserNotFound,
+	audit:   (*core.Auditing).User,
 }
 
 var plans = &description[core.Plan]{
@@ -76,6 +81,7 @@ var plans = &description[core.Plan]{
 	number:  func(p *core.Plan) *int64 { return &p.Seq },
 	sets:    func(*core.Plan) []string { return []string{PlanSet} },
 	missing: core.ErrPlanNotFound,
+	audit:   (*core.Auditing).Plan,
 }
 
 var keys = &description[core.Key]{
@@ -89,6 +95,7 @@ var keys = &description[core.Key]{
 		return sets
 	},
 	missing: core.ErrKeyNotFound,
+	audit:   (*core.Auditing).Key,
 }
 
 var webhooks = &description[core.Webhook]{
@@ -97,6 +104,7 @@ var webhooks = &description[core.Webhook]{
 	number:  func(w *core.Webhook) *int64 { return &w.Seq },
 	sets:    func(*core.Webhook) []string { return []string{webhookSet} },
 	missing: core.ErrWebhookNotFound,
+	audit:   (*core.Auditing).Webhook,
 }
 
 var events = &description[core.Event]{
@@ -121,7 +129,7 @@ var attempts = &description[core.Attempt]{
 }
 
 // The one list of prices of an account has an empty id.
-var prices = &description[core.Prices]{kind: Prices}
+var prices = &description[core.Prices]{kind: Prices, audit: (*core.Auditing).Prices}
 
 // of returns what fn returns for a resource, and the zero value for nil and without fn.
 func of[T, V any](fn func(*T) V, v *T) (result V) {

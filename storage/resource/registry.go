@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-var accesses = &description[core.Access]{kind: Access, missing: core.ErrAccountNotFound}
+var accesses = &description[core.Access]{kind: Access, missing: core.ErrAccountNotFound, audit: (*core.Auditing).Access}
 
 var registry = Scope{Registry: true}
 

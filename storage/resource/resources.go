@@ -126,6 +126,7 @@ func (r Resources) RaiseNumbers(ctx context.Context, account string, n core.Numb
 func (r Resources) change(ctx context.Context, in Scope, fn func(*tx) error) error {
 	return r.db.Change(ctx, in, func(rd Reader) (*Changes, error) {
 		t := newTx(rd)
+		t.auditing = core.NewAuditing(ctx, in.Account)
 		err := fn(t)
 		if t.err != nil { // fn may have ignored it
 			return nil, t.err

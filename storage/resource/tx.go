@@ -15,6 +15,8 @@ type tx struct {
 
 	exists bool // the account is known to exist
 
+	auditing *core.Auditing // nil if the changes leave no entries in the audit log
+
 	accounts  table[core.Account]
 	ownerKeys table[core.OwnerKey]
 	accesses  table[core.Access]

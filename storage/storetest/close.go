@@ -70,8 +70,13 @@ func (e *env) calls(account string, k, second *core.Key) map[string]func(n strin
 			_, err := s.UpdateOwnerKey(e.ctx, account, "okey_1", func(*core.OwnerKey) error { return nil })
 			return err
 		},
-		"Update": func(string) error { return s.Update(e.ctx, account, putting(newUser(account, "late"))) },
-		"User":   func(string) error { _, err := s.User(e.ctx, account, 1); return err },
+		"Audit": func(string) error { _, _, err := s.Audit(e.ctx, account, 0, 1); return err },
+		"AppendAudit": func(string) error {
+			return s.AppendAudit(e.ctx, account, []core.AuditEntry{auditEntry(1), auditEntry(1)})
+		},
+		"RemoveAudit": func(string) error { _, err := s.RemoveAudit(e.ctx, account, 1, core.MaxLimit-1); return err },
+		"Update":      func(string) error { return s.Update(e.ctx, account, putting(newUser(account, "late"))) },
+		"User":        func(string) error { _, err := s.User(e.ctx, account, 1); return err },
 		"Users": func(string) error {
 			_, _, err := s.Users(e.ctx, account, core.UserFilter{OnPlan: "plan_1"}, page)
 			return err

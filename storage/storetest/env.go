@@ -132,6 +132,7 @@ type snapshot struct {
 	Counters  []core.Counter
 	Histories [][]core.Entry
 	Days      [][]core.DayTotals // of the counters around noon
+	Audit     []core.AuditEntry  // the newest 1000
 }
 
 // snapshot reads the whole content of an account.
@@ -154,6 +155,8 @@ func (e *env) snapshot(account string) (s snapshot) {
 		}
 	}
 	var err error
+	s.Audit, _, err = e.Store.Audit(e.ctx, account, 0, 1000)
+	e.ok("Audit", err)
 	s.Counters, err = e.Store.Counters(e.ctx, ids)
 	e.ok("Counters", err)
 	for _, id := range ids {

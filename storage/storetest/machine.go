@@ -121,8 +121,8 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 
 // special runs one of the rare actions, not too often.
 func (m *machine) special(t *rapid.T) {
-	rare := []func(*rapid.T){m.adjust, m.keyless, m.refused, m.missing, m.twins, m.deleteMissing, m.replaceKey, m.expire}
-	if n := rapid.IntRange(0, 9).Draw(t, "special"); n < len(rare) {
+	rare := []func(*rapid.T){m.adjust, m.keyless, m.refused, m.missing, m.twins, m.deleteMissing, m.replaceKey, m.expire, m.appendAudit, m.removeAudit}
+	if n := rapid.IntRange(0, 11).Draw(t, "special"); n < len(rare) {
 		rare[n](t)
 		return
 	}

@@ -42,7 +42,8 @@ func (m *machine) createAccount(t *rapid.T, id string) {
 		a, k := newAccount(c.id)
 		k.ID = m.ownerKeyID(c.id, k.ID)
 		a.Name, a.CreatedAt, k.Digest = c.name, noon.In(abroad), c.digest
-		m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, copyOf(a), copyOf(k)) })
+		ctx := m.acting(t)
+		m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(ctx, copyOf(a), copyOf(k)) })
 		m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, c.id) })
 		m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, c.name) })
 		m.bothOwnerKeys(t, c.id, c.digest)
@@ -78,8 +79,9 @@ func (m *machine) accountUpdate(t *rapid.T) {
 	abort, prefix := rapid.Bool().Draw(t, "abort"), m.next("prefix")+"_"
 	name := m.accountName(rapid.SampledFrom([]string{account, account, account + "_renamed", m.account(t)}).Draw(t, "name"))
 	disabled := rapid.Bool().Draw(t, "disabled")
+	ctx := m.acting(t)
 	m.both(t, "UpdateAccount", func(s core.Store) (any, error) {
-		return s.UpdateAccount(m.e.ctx, account, func(a *core.Account) error {
+		return s.UpdateAccount(ctx, account, func(a *core.Account) error {
 			a.KeyPrefix, a.KeyPrefixes = prefix, append(a.KeyPrefixes, prefix)
 			a.Disabled = disabled
 			if err := a.Rename(name); err != nil {
@@ -104,10 +106,11 @@ func (m *machine) accessUpdate(t *rapid.T) {
 	}
 	to.Links = to.Links[:rapid.IntRange(0, 2).Draw(t, "links")]
 	to.Sessions = to.Sessions[rapid.IntRange(0, 2).Draw(t, "first session"):]
+	ctx := m.acting(t)
 	m.both(t, "UpdateAccess", func(s core.Store) (any, error) {
 		given := copyOf(to)
 		defer func() { spoil(&given) }()
-		return s.UpdateAccess(m.e.ctx, account, func(a *core.Access) error {
+		return s.UpdateAccess(ctx, account, func(a *core.Access) error {
 			if *a = given; abort {
 				return errAborted
 			}
@@ -121,20 +124,20 @@ func (m *machine) accessUpdate(t *rapid.T) {
 func (m *machine) ownerKey(t *rapid.T) {
 	account := m.anyAccount(t)
 	id := m.ownerKeyID(account, rapid.SampledFrom([]string{"okey_1", "okey_2", "okey_3"}).Draw(t, "id"))
-	k := newOwnerKey(account, id)
+	k, ctx := newOwnerKey(account, id), m.acting(t)
 	update := func(fn func(*core.OwnerKey) error) {
-		m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) { return s.UpdateOwnerKey(m.e.ctx, account, id, fn) })
+		m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) { return s.UpdateOwnerKey(ctx, account, id, fn) })
 	}
 	switch rapid.SampledFrom([]string{"create", "taken", "revoke", "give up"}).Draw(t, "what") {
 	case "create":
 		k.CreatedAt, k.Name = m.someNow(), m.text(t, m.next("owner"))
 		k.ExpiresAt = rapid.SampledFrom([]*time.Time{nil, new(m.now.Add(time.Hour))}).Draw(t, "expires")
 		k.LastUsedAt = rapid.SampledFrom([]*time.Time{nil, new(m.now.In(abroad))}).Draw(t, "last used")
-		m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(m.e.ctx, copyOf(k)) })
+		m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(ctx, copyOf(k)) })
 	case "taken":
 		k.AccountID, k.ID = m.account(t), "okey_taken"
 		k.Digest = newOwnerKey(m.accounts[0], m.ownerKeyID(m.accounts[0], "okey_1")).Digest
-		m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(m.e.ctx, copyOf(k)) })
+		m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(ctx, copyOf(k)) })
 	case "revoke":
 		now := m.now.In(abroad)
 		update(func(k *core.OwnerKey) error { k.RevokedAt = &now; return nil })

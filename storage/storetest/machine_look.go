@@ -34,6 +34,7 @@ func (m *machine) check(t *rapid.T) {
 		}
 		return cs, err
 	})
+	m.bothAudit(t, account, 0, 200)
 	m.checkDays(t, account)
 	m.checkLaw(t, account)
 	plans, _, _ := m.model.Plans(m.e.ctx, account, page)
@@ -82,6 +83,7 @@ func (m *machine) compareReads(t *rapid.T) {
 	}
 	m.comparePlanUsed(t)
 	m.lookWebhooks(t, account, page)
+	m.lookAudit(t, account)
 	for range 3 {
 		m.lookUsers(t, account, page)
 		m.lookPlans(t, account, page)

@@ -85,10 +85,10 @@ func (m *machine) update(t *rapid.T) *txPlan {
 			d.changeWebhooks()
 		}
 	}
-	giveUp := rapid.IntRange(0, 5).Draw(t, "give up") == 0
+	giveUp, ctx := rapid.IntRange(0, 5).Draw(t, "give up") == 0, m.acting(t)
 	m.both(t, "Update", func(s core.Store) (any, error) {
 		var answers []any
-		err := s.Update(m.e.ctx, d.account, func(tx core.Tx) error {
+		err := s.Update(ctx, d.account, func(tx core.Tx) error {
 			answers = nil
 			for _, do := range append(d.reads, d.writes...) {
 				answer, err := do(tx)

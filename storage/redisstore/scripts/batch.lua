@@ -8,12 +8,46 @@
 --       2 next version  3 '' to write even if memory is full
 --       then for each command: number of arguments, name, position of its key in KEYS, arguments
 --
--- Returns the version before. Behind it: the answers of the commands if the batch reads, 'done' if it
--- writes, nothing if the version is not the expected one.
+-- Returns the version before. Behind it: the answers of the commands if the batch reads, 'done' and the
+-- numbers of the new entries of audit logs if it writes, nothing if the version is not the expected one.
 --
--- Two commands are not of Redis. INVALIDATE writes and deletes its key, so that client tracking reports the
+-- Three commands are not of Redis. AUDIT changes an audit log: see audit() below. INVALIDATE writes and deletes its key, so that client tracking reports the
 -- key. RECORDS returns the size of a sorted set and the records of some of its members; nil for a missing
 -- record. Its arguments are the key of a record without its id, and the arguments of ZRANGE.
+
+-- audit removes entries of a sorted set, appends others, and then removes the oldest beyond the bounds. A member is the bytes
+-- of all entries that were ever appended, up to its own, a space, and the entry. Its score is the number of the entry.
+--
+-- ARGV, from first to last:
+--       1 the most entries  2 the most bytes  3 the most entries to remove with  4 a first number  5 a last one, 0 for none
+--       then for each entry: the number wanted, the entry
+-- Returns the numbers of the entries.
+local function audit(key, first, last)
+	local function total(member) return tonumber(string.match(member, '^%d+')) end
+	local entries, size, removed = tonumber(ARGV[first]), tonumber(ARGV[first + 1]), ARGV[first + 2]
+	if ARGV[first + 4] ~= '0' then
+		for _, m in ipairs(redis.call('ZRANGE', key, ARGV[first + 3], ARGV[first + 4], 'BYSCORE', 'LIMIT', 0, removed)) do redis.call('ZREM', key, m) end
+	end
+	local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+	local bytes, number = 0, -2
+	if newest[1] then bytes, number = total(newest[1]), tonumber(newest[2]) end
+	local numbers = {}
+	for i = first + 5, last, 2 do
+		number = math.max(tonumber(ARGV[i]), number + 2)
+		bytes = bytes + #ARGV[i + 1]
+		numbers[#numbers + 1] = string.format('%.0f', number)
+		redis.call('ZADD', key, numbers[#numbers], string.format('%.0f ', bytes) .. ARGV[i + 1])
+	end
+	local count = redis.call('ZCARD', key)
+	while count > 1 do
+		local oldest = redis.call('ZRANGE', key, 0, 0)[1]
+		local before = total(oldest) - (#oldest - #string.match(oldest, '^%d+ '))
+		if count <= entries and bytes - before <= size then break end
+		redis.call('ZREM', key, oldest)
+		count = count - 1
+	end
+	return numbers
+end
 
 local version = redis.call('GET', KEYS[1]) or '0'
 local writes = ARGV[1] ~= ''
@@ -24,13 +58,15 @@ if writes then
 	redis.call('SET', KEYS[1], ARGV[2])
 end
 
-local out, i = {version}, 4
+local out, numbers, i = {version}, {}, 4
 while i <= #ARGV do
 	local n, name, key = tonumber(ARGV[i]), ARGV[i + 1], KEYS[tonumber(ARGV[i + 2])]
 	local answer = false
 	if name == 'INVALIDATE' then
 		redis.call('SET', key, '')
 		redis.call('DEL', key)
+	elseif name == 'AUDIT' then
+		numbers = audit(key, i + 3, i + 2 + n)
 	elseif name == 'RECORDS' then
 		answer = {redis.call('ZCARD', key)}
 		for _, id in ipairs(redis.call('ZRANGE', key, unpack(ARGV, i + 4, i + 2 + n))) do
@@ -42,5 +78,8 @@ while i <= #ARGV do
 	if not writes then out[#out + 1] = answer end
 	i = i + 3 + n
 end
-if writes then out[2] = 'done' end
+if writes then
+	out[2] = 'done'
+	for _, number in ipairs(numbers) do out[#out + 1] = number end
+end
 return out
