@@ -79,9 +79,9 @@ func TestGoldenIsComplete(t *testing.T) {
 var (
 	requestLine = regexp.MustCompile(`(?m)^(GET|HEAD|POST|PUT|PATCH|DELETE) (/\S*)$`)
 	headerLine  = regexp.MustCompile(`^([A-Za-z-]+): ?(.*)$`)
-	name        = regexp.MustCompile(`\b(KEY|PLAN|HOLD|SECRET)[0-9]+\b`)
-	changing    = regexp.MustCompile(`\b(key|plan)_[0-9A-Za-z]{20}\b|\bhold_[0-9]+_[0-9A-Za-z]{24}\b|\blk_user_[0-9A-Za-z]{32}\b`)
-	hint        = regexp.MustCompile(`lk_user_….{4}"`)
+	name        = regexp.MustCompile(`\b(KEY|PLAN|HOLD|SECRET|OKEY|ACCT)[0-9]+\b`)
+	changing    = regexp.MustCompile(`\b(key|plan|okey|acct)_[0-9A-Za-z]{20}\b|\bhold_[0-9]+_[0-9A-Za-z]{24}\b|\blk_user_[0-9A-Za-z]{32}\b`)
+	hint        = regexp.MustCompile(`(lk_|lk_user_)….{4}"`)
 )
 
 // conversation is one file while it is played.
@@ -183,7 +183,7 @@ func (c *conversation) write(r *result) string {
 		}
 		b.WriteString("\n" + indented.String() + "\n")
 	}
-	return strings.TrimSpace(hint.ReplaceAllString(changing.ReplaceAllStringFunc(b.String(), c.nameOf), `lk_user_…wxyz"`))
+	return strings.TrimSpace(hint.ReplaceAllString(changing.ReplaceAllStringFunc(b.String(), c.nameOf), `${1}…wxyz"`))
 }
 
 // nameOf returns the name of an id or value of a key, a new one if need be.

@@ -95,6 +95,7 @@ var routes = []route{
 	{method: "POST", path: "/search", need: core.PermitRead, handle: searchByBody},
 	{method: "GET", path: "/thresholds", need: core.PermitRead, handle: thresholds, params: append([]string{"over", "meter"}, pageParams...)},
 	{method: "GET", path: "/requests", need: core.PermitRead, handle: accountRequests, params: historyParams},
+	{method: "GET", path: "/audit", need: core.PermitRead, handle: auditLog, params: auditParams},
 	{method: "GET", path: "/usage", need: core.PermitRead, handle: usageReport, params: []string{"from", "to", "group_by"}},
 
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
@@ -175,6 +176,9 @@ func (e *endpoint) serve(c *call) error {
 		}
 		if err := c.permit(rt.need); err != nil {
 			return err
+		}
+		if rt.changes() && rt.need > core.PermitValidate { // a decision is no change of the account
+			c.act()
 		}
 	}
 	if err := c.parseQuery(rt.params); err != nil {
