@@ -37,6 +37,8 @@ require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875
 
 require github.com/anishathalye/porcupine v1.3.1
 
+require github.com/standard-webhooks/standard-webhooks/libraries v0.0.1 // indirect
+
 require (
 	cel.dev/cel-go v0.32.0 // indirect
 	cel.dev/expr v0.25.3 // indirect

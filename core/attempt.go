@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // MaxAttempts is how many attempts the delivery log of a webhook keeps.
 const MaxAttempts = 100
@@ -19,4 +22,33 @@ type Attempt struct {
 	Millis   int64     `json:"millis"`             // duration of the request in milliseconds
 	GivenUp  bool      `json:"given_up,omitempty"` // no further attempt follows
 	NextTime time.Time `json:"next,omitzero"`      // of the next attempt; the zero time for none
+}
+
+// AttemptID returns the id of the nth attempt in the log of a webhook. It repeats after MaxAttempts attempts: a later attempt replaces the oldest.
+func AttemptID(webhook string, n int) string { return webhook + "/" + strconv.Itoa(n%MaxAttempts) }
+
+// NextAttempt returns the number of the attempt after a in the log of its webhook, modulo MaxAttempts. nil stands for an empty log.
+func NextAttempt(a *Attempt) int {
+	if a == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(a.ID[len(a.Webhook)+1:])
+	return (n + 1) % MaxAttempts
+}
+
+// retryDelays are the times between the attempts to deliver an event: 24 hours in all.
+var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,
+	2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour}
+
+// FailingLimit is how long all deliveries of a webhook fail before it is disabled.
+const FailingLimit = 24 * time.Hour
+
+// RetryDelay returns the time between a failed attempt and the next one, and false after the last attempt. failed is the number of attempts that have
+// failed. random, from 0 to 1, moves the delay by at most a fifth, so that the attempts of many webhooks spread.
+func RetryDelay(failed int, random float64) (d time.Duration, retry bool) {
+	if failed < 1 || failed > len(retryDelays) {
+		return 0, false
+	}
+	d = retryDelays[failed-1]
+	return d + time.Duration((random-0.5)*0.4*float64(d)), true
 }

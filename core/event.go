@@ -106,6 +106,11 @@ func (e *Event) End(webhook string) {
 	}
 }
 
+// Forgettable reports whether the account need not remember the event any longer at the time now.
+func (e *Event) Forgettable(now time.Time) bool {
+	return len(e.Deliveries) == 0 && !now.Before(e.Until)
+}
+
 // EventFilter selects events of an account. At most one member is set.
 type EventFilter struct {
 	Pending bool   // events with a pending delivery

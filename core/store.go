@@ -309,6 +309,14 @@ type BoundedHistory interface {
 	HistoryExcess() int64
 }
 
+// LeaseStore is a [Store] that several processes use, and that gives one of them a lease.
+type LeaseStore interface {
+	Store
+	// Lease reports whether the holder has the lease with a name for the next d: no other holder has it then, by the clock of the store. The
+	// holder renews the lease by another call, and gives it back with a d of 0. A failover of the database may give a lease to two holders.
+	Lease(ctx context.Context, name, holder string, d time.Duration) (held bool, err error)
+}
+
 // HealthStore is a [Store] that knows why it refuses requests.
 type HealthStore interface {
 	Store

@@ -3,7 +3,6 @@ package secrets
 import (
 	"crypto/rand"
 	"encoding/base64"
-	"log/slog"
 	"strings"
 )
 
@@ -14,7 +13,7 @@ const SigningPrefix = "whsec_"
 const signingRandom = 24
 
 // SigningSecret is the secret that signs deliveries to a webhook. Unlike other secrets it is stored as it is: an HMAC needs its value. Its
-// texts for logs are masked.
+// texts are masked; only its JSON has the value.
 type SigningSecret string
 
 // NewSigningSecret returns a new random signing secret: whsec_ and base64.
@@ -29,9 +28,6 @@ func (s SigningSecret) String() string { return SigningPrefix + "***" }
 
 // GoString returns the mask of the secret.
 func (s SigningSecret) GoString() string { return s.String() }
-
-// LogValue returns the mask of the secret.
-func (s SigningSecret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // WellFormed reports whether the secret has the form of a signing secret: whsec_, and base64 of 24 to 64 bytes.
 func (s SigningSecret) WellFormed() bool {

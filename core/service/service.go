@@ -43,6 +43,8 @@ type Tunables struct {
 	ThrottleWindow time.Duration // the length of the window
 
 	MaxUsers, MaxKeys, MaxPlans int // of an account
+
+	WebhookAllowPrivate bool // webhooks may have private and loopback addresses
 }
 
 // DefaultTunables returns the tunables that the documentation names as defaults.

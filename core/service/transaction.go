@@ -22,13 +22,14 @@ type Transaction struct {
 	plans map[string]*core.Plan // written; nil for deleted
 	users map[int64]*core.User
 	keys  map[string]*core.Key
+	hooks map[string]*core.Webhook
 
 	prices *core.Prices // that the transaction has set; nil for none
 
 	// The changes of the counts since the transaction began.
-	newPlans, newUsers int
-	moreUsers          map[string]int // by the plan of the user
-	moreKeys           map[keysOf]int
+	newPlans, newUsers, newHooks int
+	moreUsers                    map[string]int // by the plan of the user
+	moreKeys                     map[keysOf]int
 
 	setsLimits    bool                      // a plan gets limits: checkMeters must run
 	ownMeters     metersOf                  // the meters of the limits of keys and of the overrides that the transaction sets
@@ -166,7 +167,7 @@ func (s *Service) addMeters(ctx context.Context, id string, meters metersOf) (ac
 
 func newTransaction(s *Service, account string, tx core.Tx, before *core.Account, holders map[secrets.Digest]*core.Key) *Transaction {
 	return &Transaction{s: s, account: account, tx: &countedTx{Tx: tx, planByID: map[string]*core.Plan{}}, before: before, holders: holders,
-		plans: map[string]*core.Plan{}, users: map[int64]*core.User{}, keys: map[string]*core.Key{},
+		plans: map[string]*core.Plan{}, users: map[int64]*core.User{}, keys: map[string]*core.Key{}, hooks: map[string]*core.Webhook{},
 		moreUsers: map[string]int{}, moreKeys: map[keysOf]int{}, claims: map[secrets.Digest]string{}, ownMeters: metersOf{}}
 }
 

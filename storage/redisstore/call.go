@@ -282,4 +282,5 @@ var (
 	releaseDigestScript  = newScript("release_digest")
 	markScript           = newScript("mark")
 	rankScript           = newScript("rank")
+	leaseScript          = newScript("lease")
 )

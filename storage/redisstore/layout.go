@@ -23,6 +23,7 @@ import (
 //	{registry}owner-keys:<account>     sorted set: the owner's keys of an account
 //	{registry}names                    hash: name of an account to its id
 //	{registry}owner-digests            hash: digest to owner's key
+//	{registry}lease:<name>             the holder of a lease, see scripts/lease.lua
 //	{registry}last                     hash: largest number of an account and of an owner's key so far
 //
 //	{<account>}version                 random, changes with each write to the account

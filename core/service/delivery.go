@@ -1,0 +1,285 @@
+package service
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+)
+
+// The calls in this file are of the process that delivers the events: see package webhook.
+
+// PendingEvents returns the first n events that wait for a webhook and whose Seq is larger than after, and how many wait in all.
+func (s *Service) PendingEvents(ctx context.Context, account, webhook string, after int64, n int) ([]*core.Event, int, error) {
+	return s.store.Events(ctx, account, core.EventFilter{Webhook: webhook}, after, n)
+}
+
+// Event returns an event that the account remembers, or [core.ErrEventNotFound].
+func (s *Service) Event(ctx context.Context, account, id string) (*core.Event, error) {
+	return s.store.Event(ctx, account, id)
+}
+
+// NewTestEvent returns an event that asks a receiver for an answer. It is not stored.
+func (s *Service) NewTestEvent(webhook string) *core.Event {
+	now := s.now()
+	return &core.Event{ID: secrets.NewID("evt_"), Type: core.EventTest, Subject: webhook, At: now, Until: now, Data: []byte(`{"message":"This is a test of your webhook"}`)}
+}
+
+// LogAttempt stores an attempt as the newest one in the log of its webhook.
+func (s *Service) LogAttempt(ctx context.Context, account string, a *core.Attempt) error {
+	n, err := s.nextAttempt(ctx, account, a.Webhook)
+	if err != nil {
+		return err
+	}
+	a.ID, a.Seq = core.AttemptID(a.Webhook, n), 0
+	return s.store.Update(ctx, account, func(tx core.Tx) error {
+		if _, err := tx.Webhook(a.Webhook); err != nil {
+			return err
+		}
+		return tx.PutAttempt(a)
+	})
+}
+
+func (s *Service) nextAttempt(ctx context.Context, account, webhook string) (int, error) {
+	_, total, err := s.store.Attempts(ctx, account, webhook, core.Page{Number: 1, Size: 1})
+	if err != nil || total == 0 {
+		return 0, err
+	}
+	last, _, err := s.store.Attempts(ctx, account, webhook, core.Page{Number: total, Size: 1})
+	if err != nil || len(last) == 0 {
+		return total % core.MaxAttempts, err
+	}
+	return core.NextAttempt(last[0]), nil
+}
+
+// StatusGone is the status of an answer that disables a webhook at once: 410 Gone.
+const StatusGone = 410
+
+// EndAttempt stores the result of an attempt to deliver an event, and the attempt in the log. a has the webhook, the event, the time, the status and
+// the problem, "" for a delivered event. EndAttempt sets the other members: after a failure, the time of the next attempt, or that there is none. It
+// returns the webhook afterwards: disabled if it answered 410, or if all its deliveries have failed for [core.FailingLimit].
+func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attempt) (w *core.Webhook, err error) {
+	n, err := s.nextAttempt(ctx, account, a.Webhook)
+	if err != nil {
+		return nil, err
+	}
+	a.ID, a.Seq = core.AttemptID(a.Webhook, n), 0
+	random, disabled := rand.Float64(), false
+	err = s.store.Update(ctx, account, func(tx core.Tx) error {
+		if w, err = tx.Webhook(a.Webhook); err != nil {
+			return err
+		}
+		events, err := tx.Events(a.EventID)
+		if err != nil {
+			return err
+		}
+		a.Attempt, a.GivenUp, a.NextTime = 1, false, time.Time{}
+		if e := events[0]; e != nil && e.PendingFor(w.ID) != nil {
+			s.endAttempt(e, a, random)
+			if err := putOrForget(tx, e, a.At); err != nil {
+				return err
+			}
+		}
+		var changed bool
+		if changed, disabled = noteResult(w, a); changed {
+			if err := tx.PutWebhook(w); err != nil {
+				return err
+			}
+		}
+		return tx.PutAttempt(a)
+	})
+	if err == nil && disabled {
+		err = s.endDeliveries(ctx, account, w.ID)
+	}
+	return w, err
+}
+
+// endAttempt ends the delivery of an event, or sets the time of the next attempt.
+func (s *Service) endAttempt(e *core.Event, a *core.Attempt, random float64) {
+	d := e.PendingFor(a.Webhook)
+	a.Attempt = d.Attempts + 1
+	wait, retry := core.RetryDelay(a.Attempt, random)
+	if a.GivenUp = a.Problem != "" && !retry; a.Problem == "" || a.GivenUp {
+		e.End(a.Webhook)
+		return
+	}
+	a.NextTime = s.now().Add(wait).Truncate(time.Millisecond)
+	d.Attempts, d.Next = a.Attempt, a.NextTime
+}
+
+// putOrForget stores an event, or deletes it if the account need not remember it.
+func putOrForget(tx core.Tx, e *core.Event, now time.Time) error {
+	if e.Forgettable(now) {
+		return tx.DeleteEvent(e.ID)
+	}
+	return tx.PutEvent(e)
+}
+
+// noteResult notes the result of an attempt in its webhook.
+func noteResult(w *core.Webhook, a *core.Attempt) (changed, disabled bool) {
+	switch {
+	case a.Problem == "":
+		changed = w.FailingSince != nil
+		w.FailingSince = nil
+		return changed, false
+	case w.FailingSince == nil:
+		w.FailingSince, changed = &a.At, true
+	}
+	if w.Inactive {
+		return changed, false
+	}
+	switch {
+	case a.Status == StatusGone:
+		w.Disable("The receiver has answered 410 Gone", a.At)
+	case a.At.Sub(*w.FailingSince) >= core.FailingLimit:
+		w.Disable("Every delivery has failed for 24 hours, the last one: "+a.Problem, a.At)
+	}
+	return changed || w.Inactive, w.Inactive
+}
+
+// endDeliveries ends all pending deliveries of a webhook.
+func (s *Service) endDeliveries(ctx context.Context, account, webhook string) error {
+	for {
+		list, _, err := s.PendingEvents(ctx, account, webhook, 0, eventsPerTransaction)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		err = s.changeEvents(ctx, account, list, func(_ core.Tx, e *core.Event) error {
+			e.End(webhook)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// changeEvents runs fn on the present form of events, and stores what it leaves of them: an event that the account need not remember is deleted.
+func (s *Service) changeEvents(ctx context.Context, account string, list []*core.Event, fn func(core.Tx, *core.Event) error) error {
+	ids := make([]string, len(list))
+	for i, e := range list {
+		ids[i] = e.ID
+	}
+	return s.store.Update(ctx, account, func(tx core.Tx) error {
+		present, err := tx.Events(ids...)
+		for _, e := range present {
+			if err == nil && e != nil {
+				if err = fn(tx, e); err == nil {
+					err = putOrForget(tx, e, s.now())
+				}
+			}
+		}
+		return err
+	})
+}
+
+// EndUnwanted ends the pending deliveries of webhooks that are disabled or deleted.
+func (s *Service) EndUnwanted(ctx context.Context, account string, webhooks ...string) error {
+	for _, id := range webhooks {
+		w, err := s.store.Webhook(ctx, account, id)
+		if core.ErrorCode(err) == core.CodeNotFound || err == nil && w.Inactive {
+			err = s.endDeliveries(ctx, account, id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DropExcess ends the deliveries of the oldest pending events of an account while more than most wait, and counts them as dropped. It returns
+// how many deliveries it has ended.
+func (s *Service) DropExcess(ctx context.Context, account string, most int) (dropped int, err error) {
+	for {
+		list, total, err := s.store.Events(ctx, account, core.EventFilter{Pending: true}, 0, eventsPerTransaction)
+		if err != nil || total <= most {
+			return dropped, err
+		}
+		list = list[:min(len(list), total-most)]
+		byWebhook := map[string]int64{}
+		err = s.changeEvents(ctx, account, list, func(_ core.Tx, e *core.Event) error {
+			for _, d := range slices.Clone(e.Deliveries) {
+				byWebhook[d.Webhook]++
+				e.End(d.Webhook)
+			}
+			return nil
+		})
+		if err != nil {
+			return dropped, err
+		}
+		for id, n := range byWebhook {
+			if err := s.countDropped(ctx, account, id, n); err != nil {
+				return dropped, err
+			}
+			dropped += int(n)
+		}
+	}
+}
+
+// countDropped adds to the dropped events of a webhook, unless it is deleted.
+func (s *Service) countDropped(ctx context.Context, account, webhook string, n int64) error {
+	return s.store.Update(ctx, account, func(tx core.Tx) error {
+		w, err := tx.Webhook(webhook)
+		if err != nil {
+			if core.ErrorCode(err) == core.CodeNotFound {
+				err = nil
+			}
+			return err
+		}
+		w.Dropped += n
+		return tx.PutWebhook(w)
+	})
+}
+
+// SweepEvents deletes the events of an account that it need not remember: those whose Until is on a day from the given one to the day before the present
+// one. It returns the day from which the next sweep continues. A day of 0 is the day of the oldest event. Of more than most events, SweepEvents
+// deletes the oldest ones that wait for no webhook.
+func (s *Service) SweepEvents(ctx context.Context, account string, from core.Date, most int) (core.Date, error) {
+	oldest, total, err := s.store.Events(ctx, account, core.EventFilter{}, 0, 1)
+	today := core.DateOf(s.now())
+	if err != nil || total == 0 {
+		return today, err
+	}
+	if from == 0 {
+		from = max(1, core.DateOf(oldest[0].At)-1)
+	}
+	for day := from; day < today; day++ {
+		if err := s.sweepEach(ctx, account, core.EventFilter{Until: day}, total); err != nil {
+			return day, err
+		}
+	}
+	return today - 1, s.sweepEach(ctx, account, core.EventFilter{}, total-most)
+}
+
+// sweepEach deletes the events that match and wait for no webhook, at most n. Of a filter for a day, it ends deliveries of webhooks that are disabled or
+// deleted: nobody else may know of them.
+func (s *Service) sweepEach(ctx context.Context, account string, f core.EventFilter, n int) error {
+	for after := int64(0); n > 0; {
+		list, _, err := s.store.Events(ctx, account, f, after, min(n, eventsPerTransaction))
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		n, after = n-len(list), list[len(list)-1].Seq
+		var waited []string
+		err = s.changeEvents(ctx, account, list, func(tx core.Tx, e *core.Event) error {
+			for _, d := range e.Deliveries {
+				waited = append(waited, d.Webhook)
+			}
+			if f.Until == 0 {
+				e.Until = time.Time{}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		slices.Sort(waited)
+		if err := s.EndUnwanted(ctx, account, slices.Compact(waited)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
+)
+
+const (
+	maxAttempts  = 64              // that run at once, of all webhooks
+	scanInterval = 5 * time.Minute // of all accounts, besides those that have changed
+	maxSleep     = time.Minute
+	retryScan    = 5 * time.Second // after an error of the store
+)
+
+// Options configure a [Deliverer]. Service, Store and Sender are required.
+type Options struct {
+	Service *service.Service
+	Store   core.Store // that of the service; a [core.LeaseStore] gives the lease
+	Sender  *Sender
+	Logger  *slog.Logger
+
+	// MaxPending bounds the events of an account that wait for a delivery, and MaxEvents those that it remembers. The defaults are
+	// [core.MaxPendingEvents] and [core.MaxEvents].
+	MaxPending, MaxEvents int
+}
+
+// Deliverer delivers the events of all accounts. Each webhook has at most one request at a time, so a slow receiver delays only its own events.
+type Deliverer struct {
+	o      Options
+	lease  lease
+	wake   chan struct{} // has an element after Wake
+	ended  chan attempt  // the attempts that have ended
+	tries  sync.WaitGroup
+	queues map[queueID]*queue         // of the run loop
+	swept  map[string]core.Date       // by account: the day from which the next sweep continues
+	known  map[string]map[string]bool // by account: the webhooks that may have events
+	free   int                        // attempts that may still begin
+
+	delivered, failed, givenUp, dropped atomic.Int64
+	pending                             atomic.Int64
+}
+
+type queueID struct{ account, webhook string }
+
+// attempt is an attempt that has ended. A nil result means that the event no longer waits.
+type attempt struct {
+	q       *queue
+	event   string
+	result  *core.Attempt
+	webhook *core.Webhook // afterwards; nil if it is deleted
+	err     error         // of the store
+}
+
+// New returns a deliverer. Run runs it.
+func New(o Options) *Deliverer {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxPending <= 0 {
+		o.MaxPending = core.MaxPendingEvents
+	}
+	if o.MaxEvents <= 0 {
+		o.MaxEvents = core.MaxEvents
+	}
+	store, _ := o.Store.(core.LeaseStore)
+	return &Deliverer{o: o, lease: lease{store: store, holder: secrets.NewID("node_")}, wake: make(chan struct{}, 1), ended: make(chan attempt, maxAttempts)}
+}
+
+// Stats are figures since the process started. Pending is the number of events that wait now, of each webhook that this process delivers to.
+type Stats struct{ Delivered, Failed, GivenUp, Dropped, Pending int64 }
+
+// Stats returns the figures.
+func (d *Deliverer) Stats() Stats {
+	return Stats{d.delivered.Load(), d.failed.Load(), d.givenUp.Load(), d.dropped.Load(), d.pending.Load()}
+}
+
+// Wake makes the deliverer look for due events, as after a step of the clock.
+func (d *Deliverer) Wake() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run delivers events until ctx ends, whenever this process has the lease. It returns after all requests have ended.
+func (d *Deliverer) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		held, cancel := d.lease.wait(ctx)
+		d.deliver(held)
+		cancel()
+	}
+	d.lease.release()
+}
+
+// deliver delivers events until ctx ends.
+func (d *Deliverer) deliver(ctx context.Context) {
+	d.queues, d.swept, d.known, d.free = map[queueID]*queue{}, map[string]core.Date{}, map[string]map[string]bool{}, maxAttempts
+	defer func() {
+		for d.tries.Wait(); len(d.ended) > 0; {
+			<-d.ended
+		}
+		d.pending.Store(0)
+	}()
+	scan := time.Now() // when all accounts are read next
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		case <-timer.C:
+		case a := <-d.ended:
+			d.end(a)
+		case <-d.o.Service.WebhooksChanged():
+			accounts, all := d.o.Service.ChangedWebhooks()
+			if all {
+				scan = time.Now()
+			}
+			for _, id := range accounts {
+				d.noteError(ctx, d.load(ctx, id), &scan)
+			}
+		}
+		if !time.Now().Before(scan) {
+			scan = time.Now().Add(scanInterval)
+			d.noteError(ctx, d.scan(ctx), &scan)
+		}
+		sleep := min(time.Until(scan), d.startDue(ctx))
+		timer.Reset(max(0, sleep))
+	}
+}
+
+// noteError logs an error of the store, and lets the next scan come soon.
+func (d *Deliverer) noteError(ctx context.Context, err error, scan *time.Time) {
+	if err != nil && ctx.Err() == nil {
+		d.o.Logger.Warn("the events that wait for webhooks cannot be read", "error", err)
+		*scan = time.Now().Add(retryScan)
+	}
+}
+
+// scan loads all accounts, and forgets their events that need not be remembered.
+func (d *Deliverer) scan(ctx context.Context) error {
+	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Account, int, error) { return d.o.Service.Accounts(ctx, p) }, func(a *core.Account) error {
+		err := d.load(ctx, a.ID)
+		if err == nil {
+			d.swept[a.ID], err = d.o.Service.SweepEvents(ctx, a.ID, d.swept[a.ID], d.o.MaxEvents)
+		}
+		return err
+	})
+}
+
+// load reads the webhooks of an account and the beginning of their queues. It ends the deliveries of webhooks that are disabled or deleted.
+func (d *Deliverer) load(ctx context.Context, account string) error {
+	dropped, err := d.o.Service.DropExcess(ctx, account, d.o.MaxPending)
+	if d.dropped.Add(int64(dropped)); dropped > 0 {
+		d.o.Logger.Warn("too many events wait for webhooks: the oldest are dropped", "account", account, "dropped", dropped)
+	}
+	if err != nil {
+		return err
+	}
+	webhooks, _, err := d.o.Service.Webhooks(ctx, account, core.Page{Number: 1, Size: core.MaxWebhooks})
+	if err != nil {
+		return err
+	}
+	unwanted := d.known[account]
+	d.known[account] = map[string]bool{}
+	for _, w := range webhooks {
+		d.known[account][w.ID] = true
+		delete(unwanted, w.ID)
+		if w.Inactive {
+			if err := d.drop(ctx, account, w.ID); err != nil {
+				return err
+			}
+			continue
+		}
+		id := queueID{account, w.ID}
+		if d.queues[id] == nil {
+			d.queues[id] = &queue{account: account, webhook: w.ID}
+		}
+		if err := d.fill(ctx, d.queues[id]); err != nil {
+			return err
+		}
+	}
+	for id := range unwanted {
+		if err := d.drop(ctx, account, id); err != nil {
+			return err
+		}
+	}
+	if len(webhooks) == 0 {
+		delete(d.known, account)
+	}
+	d.count()
+	return nil
+}
+
+// drop ends the deliveries of a webhook that is disabled or deleted.
+func (d *Deliverer) drop(ctx context.Context, account, webhook string) error {
+	delete(d.queues, queueID{account, webhook})
+	return d.o.Service.EndUnwanted(ctx, account, webhook)
+}
+
+// fill reads events into a queue until its window is full.
+func (d *Deliverer) fill(ctx context.Context, q *queue) error {
+	list, total, err := d.o.Service.PendingEvents(ctx, q.account, q.webhook, q.last, max(0, window-len(q.waiting)))
+	if err == nil {
+		q.add(list, total)
+	}
+	return err
+}
+
+// count publishes the number of events that wait.
+func (d *Deliverer) count() {
+	n := 0
+	for _, q := range d.queues {
+		n += q.total
+	}
+	d.pending.Store(int64(n))
+}

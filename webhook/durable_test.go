@@ -1,0 +1,211 @@
+package webhook_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+	"github.com/limitkeeper/limitkeeper/webhook"
+)
+
+// The environment of the process that TestKilled kills: the directory of its store, and the URL of the receiver.
+const (
+	victimDir = "LIMITKEEPER_TEST_VICTIM_DIR"
+	victimURL = "LIMITKEEPER_TEST_VICTIM_URL"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimDir); dir != "" {
+		if err := victim(dir, os.Getenv(victimURL)); err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// victim puts events and delivers them until its input ends, then it delivers the rest. It prints the id of each event that is stored.
+func victim(dir, url string) error {
+	ctx := context.Background()
+	store, err := badgerstore.Open(dir, badgerstore.Options{})
+	if err != nil {
+		return err
+	}
+	svc := service.New(store, service.Config{})
+	svc.Tune(service.Tunables{WebhookAllowPrivate: true})
+	a, err := svc.AccountByName(ctx, "acme")
+	if err != nil {
+		if a, _, _, err = svc.CreateAccount(ctx, "acme"); err != nil {
+			return err
+		}
+	}
+	hooks, _, err := svc.Webhooks(ctx, a.ID, core.Page{Number: 1, Size: 1})
+	if err == nil && len(hooks) == 0 {
+		_, err = svc.CreateWebhook(ctx, a.ID, core.WebhookPatch{URL: &url})
+	}
+	if err != nil {
+		return err
+	}
+	sender := webhook.NewSender("victim", 0)
+	sender.SetAllowPrivate(true)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { webhook.New(webhook.Options{Service: svc, Store: store, Sender: sender}).Run(running) })
+	ended := make(chan struct{})
+	go func() {
+		_, _ = bufio.NewReader(os.Stdin).ReadByte()
+		close(ended)
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-ended:
+			for n := 1; n > 0; time.Sleep(10 * time.Millisecond) {
+				if _, n, err = store.Events(ctx, a.ID, core.EventFilter{Pending: true}, 0, 1); err != nil {
+					return err
+				}
+			}
+			stop()
+			wg.Wait()
+			return store.Close()
+		default:
+		}
+		now := time.Now()
+		e := &core.Event{ID: fmt.Sprintf("key_%d-%d-%d", i%3, os.Getpid(), i), Type: core.EventThreshold, Subject: fmt.Sprint("key_", i%3), At: now, Until: now.Add(time.Hour)}
+		if err := svc.PutEvents(ctx, a.ID, e); err != nil {
+			return err
+		}
+		fmt.Println("put", e.ID)
+	}
+}
+
+// An event that was stored is delivered, in the order of its subject, although the process is killed again and again at any moment.
+func TestKilled(t *testing.T) {
+	const kills = 20
+	r := newReceiver(t)
+	dir := t.TempDir()
+	var stored []string
+	for i := range kills + 1 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), victimDir+"="+dir, victimURL+"="+r.URL)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines, n := bufio.NewScanner(out), 0
+		for lines.Scan() {
+			id, ok := strings.CutPrefix(lines.Text(), "put ")
+			if !ok {
+				t.Fatalf("the process: %s", lines.Text())
+			}
+			stored = append(stored, id)
+			if n++; n == 5+11*i%40 {
+				if i == kills {
+					_ = in.Close()
+				} else {
+					_ = cmd.Process.Kill()
+				}
+			}
+		}
+		if err := cmd.Wait(); (err == nil) != (i == kills) {
+			t.Fatalf("process %d: got %v", i, err)
+		}
+	}
+	got, accepted := r.ids()
+	once := bySubject(unique(accepted))
+	for subject, ids := range bySubject(stored) {
+		// An event may have been stored without its line being read: the process was killed in between.
+		known := slices.DeleteFunc(once[subject], func(id string) bool { return !slices.Contains(ids, id) })
+		if !slices.Equal(known, ids) {
+			t.Errorf("%s: got %d events, want these %d in order", subject, len(known), len(ids))
+		}
+	}
+	t.Logf("%d kills, %d events stored, %d requests", kills, len(stored), len(got))
+}
+
+// unique returns the first of each id.
+func unique(ids []string) (list []string) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// Of two nodes on one Redis, one delivers. When it stops, the other takes over, and no event is lost.
+func TestTwoNodes(t *testing.T) {
+	server := redistest.Start(t)
+	r := newReceiver(t)
+	nodes := []*env{}
+	var stops []func()
+	for range 2 {
+		store, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{server.Addr()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		e := &env{t: t, clock: &clock{now: time.Now()}, store: store, svc: service.New(store, service.Config{})}
+		e.svc.Tune(service.Tunables{WebhookAllowPrivate: true})
+		o := webhook.Options{Service: e.svc, Store: store, Sender: webhook.NewSender("test", 0)}
+		o.Sender.SetAllowPrivate(true)
+		e.deliverer = webhook.New(o)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { e.deliverer.Run(ctx) })
+		stops = append(stops, func() { stop(); running.Wait() })
+		nodes = append(nodes, e)
+	}
+	t.Cleanup(func() {
+		for _, stop := range stops {
+			stop()
+		}
+	})
+	a, _, _, err := nodes[0].svc.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].account, nodes[1].account = a.ID, a.ID
+	w := nodes[0].webhook(r)
+	want := append(nodes[0].put("a", 1, 20), nodes[1].put("b", 1, 20)...)
+	nodes[0].until("all are delivered", 0, func() bool { return nodes[1].pending(w) == 0 })
+	first, second := nodes[0].deliverer.Stats().Delivered, nodes[1].deliverer.Stats().Delivered
+	if min(first, second) != 0 || first+second != int64(len(want)) {
+		t.Errorf("the nodes have delivered %d and %d events, want %d by one node", first, second, len(want))
+	}
+	holder := 0
+	if second > 0 {
+		holder = 1
+	}
+	stops[holder]()
+	want = append(want, nodes[1-holder].put("a", 21, 40)...)
+	nodes[1-holder].until("the other node delivers", 0, func() bool { return nodes[1-holder].pending(w) == 0 })
+	_, accepted := r.ids()
+	slices.Sort(accepted)
+	slices.Sort(want)
+	if !slices.Equal(accepted, want) {
+		t.Errorf("got %v, want %v", accepted, want)
+	}
+}

@@ -1,0 +1,116 @@
+package webhook
+
+import (
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// window is how many of the events that wait for a webhook are in memory, about 200 bytes each. The others are read as soon as these have been
+// delivered.
+const window = 1000
+
+// queue is the beginning of the list of events that wait for a webhook.
+type queue struct {
+	account, webhook string
+
+	waiting []waiting // in the order of Seq
+	last    int64     // the Seq of the last event that was read
+	total   int       // all events that wait, as of the last read
+
+	busy   bool      // an attempt is running
+	stale  bool      // events may have been added since the last read
+	failed int       // attempts that have failed since the last success
+	pause  time.Time // no attempt before
+}
+
+// waiting is an event that waits for a webhook.
+type waiting struct {
+	id, subject string
+	seq         int64
+	next        time.Time // no attempt before
+}
+
+// add appends events that were read from the store, with the number of all events that wait.
+func (q *queue) add(list []*core.Event, total int) {
+	for _, e := range list {
+		w := waiting{id: e.ID, subject: e.Subject, seq: e.Seq}
+		if d := e.PendingFor(q.webhook); d != nil {
+			w.next = d.Next
+		}
+		q.waiting, q.last = append(q.waiting, w), e.Seq
+	}
+	q.total = total
+}
+
+// due returns the first event that may be sent at the time now: none of its subject waits before it. Without one, ok is false and next is the time at
+// which to look again, the zero time without any event.
+func (q *queue) due(now time.Time) (id string, next time.Time, ok bool) {
+	if q.pause.After(now) {
+		return "", q.pause, false
+	}
+	blocked := map[string]bool{}
+	for _, w := range q.waiting {
+		if w.subject != "" && blocked[w.subject] {
+			continue
+		}
+		if !w.next.After(now) {
+			return w.id, now, true
+		}
+		if next.IsZero() || w.next.Before(next) {
+			next = w.next
+		}
+		blocked[w.subject] = true
+	}
+	return "", next, false
+}
+
+// remove removes an event whose delivery has ended.
+func (q *queue) remove(id string) {
+	for i, w := range q.waiting {
+		if w.id == id {
+			q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
+			q.total--
+			return
+		}
+	}
+}
+
+// delay moves the next attempt of an event.
+func (q *queue) delay(id string, next time.Time) {
+	for i := range q.waiting {
+		if q.waiting[i].id == id {
+			q.waiting[i].next = next
+		}
+	}
+}
+
+// The pause of a webhook after a failure doubles with each failure in a row. It bounds the requests to a receiver that is down, however many events wait.
+const (
+	minPause = time.Second
+	maxPause = 5 * time.Minute
+)
+
+// noteFailure lets the webhook pause.
+func (q *queue) noteFailure(now time.Time) {
+	q.failed++
+	q.pause = now.Add(min(minPause<<min(q.failed-1, 20), maxPause))
+}
+
+// After recoveredFrom failures in a row, a success shows that the receiver is back: events that have waited longer than soon are then tried again soon.
+const (
+	recoveredFrom = 5
+	soon          = 10 * time.Second
+)
+
+// noteSuccess ends the pause of the webhook.
+func (q *queue) noteSuccess(now time.Time) {
+	if q.failed >= recoveredFrom {
+		for i := range q.waiting {
+			if q.waiting[i].next.After(now.Add(soon)) {
+				q.waiting[i].next = now.Add(soon)
+			}
+		}
+	}
+	q.failed, q.pause = 0, time.Time{}
+}

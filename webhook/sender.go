@@ -1,0 +1,182 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The bounds of a request to a receiver.
+const (
+	DefaultTimeout = 15 * time.Second // of a request with its answer
+	maxAnswer      = 16 << 10         // bytes of an answer that are read, so that the connection can be used again
+	maxHeader      = 32 << 10         // bytes of the header of an answer
+	idleTimeout    = 30 * time.Second // of a connection
+	maxIdle        = 100              // connections
+)
+
+// Sender sends events to receivers. It is safe for concurrent use.
+type Sender struct {
+	userAgent    string
+	timeout      time.Duration
+	allowPrivate atomic.Bool
+	client       http.Client
+}
+
+// NewSender returns a sender. The timeout is that of a request with its answer; 0 stands for [DefaultTimeout].
+func NewSender(userAgent string, timeout time.Duration) *Sender {
+	s := &Sender{userAgent: userAgent, timeout: timeout}
+	if timeout <= 0 {
+		s.timeout = DefaultTimeout
+	}
+	dialer := net.Dialer{ControlContext: s.control}
+	s.client = http.Client{
+		Transport: &http.Transport{ // without a proxy: it would connect to addresses that control does not see
+			DialContext: dialer.DialContext, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+			MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 2, IdleConnTimeout: idleTimeout,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect could lead to a private address
+	}
+	return s
+}
+
+// SetAllowPrivate sets whether the sender connects to addresses that are not public: the option webhook_allow_private.
+func (s *Sender) SetAllowPrivate(allow bool) {
+	if s.allowPrivate.Swap(allow) && !allow {
+		s.client.CloseIdleConnections()
+	}
+}
+
+// Close closes the idle connections.
+func (s *Sender) Close() { s.client.CloseIdleConnections() }
+
+var errPrivate = errors.New("the address is not public")
+
+// control checks the address of a connection, after the name was resolved and before the connection is made.
+func (s *Sender) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil || !s.allowPrivate.Load() && !core.IsPublic(a.Addr()) {
+		return errPrivate
+	}
+	return nil
+}
+
+// body is the body of a delivery.
+type body struct {
+	Type      string         `json:"type"`
+	Timestamp time.Time      `json:"timestamp"`
+	Data      jsontext.Value `json:"data"`
+}
+
+// Result is the result of a request.
+type Result struct {
+	Status  int    // of the answer; 0 without an answer
+	Problem string // for the owner of the webhook; "" for an answer of 200 to 299. It says nothing about the network of the server
+	Cause   error  // of a request without an answer, for the operator
+	Took    time.Duration
+}
+
+// Send sends an event to a webhook. now is the time of the signature.
+func (s *Sender) Send(ctx context.Context, w *core.Webhook, e *core.Event, now time.Time) Result {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	began := time.Now()
+	status, err := s.send(ctx, w, e, now)
+	return Result{status, s.problem(status, err), err, time.Since(began)}
+}
+
+func (s *Sender) send(ctx context.Context, w *core.Webhook, e *core.Event, now time.Time) (status int, err error) {
+	text, err := textOf(e)
+	if err != nil {
+		return 0, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(text))
+	if err != nil {
+		return 0, errors.New("the URL cannot be read") // the error of net/http has the URL, which may have a secret
+	}
+	signature, err := sign(w, e.ID, now, text)
+	if err != nil {
+		return 0, err
+	}
+	r.Header = http.Header{
+		"Content-Type": {"application/json"}, "User-Agent": {s.userAgent},
+		"Webhook-Id": {e.ID}, "Webhook-Timestamp": {fmt.Sprint(now.Unix())}, "Webhook-Signature": {signature},
+	}
+	answer, err := s.client.Do(r)
+	if err != nil {
+		return 0, withoutURL(err)
+	}
+	defer answer.Body.Close()
+	_, err = io.CopyN(io.Discard, answer.Body, maxAnswer)
+	if errors.Is(err, io.EOF) || err == nil || answer.StatusCode >= 300 {
+		return answer.StatusCode, nil
+	}
+	return 0, withoutURL(err) // a successful answer that was cut
+}
+
+// textOf returns the body of the deliveries of an event: each repetition has the same one.
+func textOf(e *core.Event) ([]byte, error) {
+	b := body{e.Type, e.At.UTC(), e.Data}
+	if b.Data == nil {
+		b.Data = jsontext.Value("{}")
+	}
+	return json.Marshal(b)
+}
+
+// sign returns the signatures of a body by each secret of a webhook, the present one first.
+func sign(w *core.Webhook, id string, now time.Time, text []byte) (signatures string, err error) {
+	for _, secret := range w.Signing(now) {
+		signer, err := standardwebhooks.NewWebhook(string(secret))
+		if err != nil {
+			return "", errors.New("the secret of the webhook cannot be read") // the error may have the secret
+		}
+		one, err := signer.Sign(id, now, text)
+		if err != nil {
+			return "", err
+		}
+		if signatures != "" {
+			signatures += " "
+		}
+		signatures += one
+	}
+	return signatures, nil
+}
+
+// problem returns what the owner of a webhook sees. All failures of connections have one text: different ones would show which names and ports of the
+// private network exist.
+func (s *Sender) problem(status int, err error) string {
+	switch {
+	case status >= 200 && status < 300:
+		return ""
+	case status >= 300 && status < 400:
+		return fmt.Sprintf("The receiver has answered %d: redirects are not followed", status)
+	case status != 0:
+		return fmt.Sprintf("The receiver has answered %d", status)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("The receiver has not answered within %v", s.timeout)
+	}
+	return "No answer: the connection to the receiver has failed"
+}
+
+// withoutURL returns an error of net/http without the URL, which may have a secret.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
