@@ -106,6 +106,11 @@ func (s *Service) usagesOf(ctx context.Context, list []counterTerms) ([][]core.L
 	if err != nil {
 		return nil, err
 	}
+	return s.usagesIn(list, counters), nil
+}
+
+// usagesIn is usagesOf for counters that were read.
+func (s *Service) usagesIn(list []counterTerms, counters []core.Counter) [][]core.LimitUsage {
 	usages, now := make([][]core.LimitUsage, len(list)), s.now()
 	for i := range list {
 		for _, u := range list[i].terms.Usages(&counters[i], &counters[i], list[i].user.Anchors, now) {
@@ -114,5 +119,5 @@ func (s *Service) usagesOf(ctx context.Context, list []counterTerms) ([][]core.L
 			}
 		}
 	}
-	return usages, nil
+	return usages
 }

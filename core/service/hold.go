@@ -236,6 +236,7 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 		return nil, errHoldReleased
 	}
 	s.addDueAfter(account, after)
+	s.noteOverrun(account, after)
 	return &Settled{*after, repeated}, nil
 }
 

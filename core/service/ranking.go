@@ -28,22 +28,24 @@ const rankAgainAfter = 10 * time.Minute
 // records nothing.
 type decisionHashes struct {
 	fills   atomic.Uint64 // see Service.rankDecision
+	stages  atomic.Uint64 // see Service.watchLimits
 	address atomic.Uint64 // see recentAddresses.record
 }
 
-// rankDecision ranks the counters of a request. It skips a request that raises no fill if last is the hash of the same fills. It does not skip a request that
+// rankDecision ranks the counters of a request, and watches their limits. It skips a request that raises no fill if it has the recorded hash of fills. It does not skip a request that
 // raises a fill, because the ranking may have a lower fill: after a release, or from another node.
-func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
+func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, recorded *decisionHashes) {
 	hash, raised := c.FillHash(v)
 	if hash == 0 || v.FirstTerms != nil {
 		return
 	}
-	if hash ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)); last.Swap(hash) == hash && !raised {
+	if hash ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)); recorded.fills.Swap(hash) == hash && !raised {
 		return
 	}
 	if s.store.Rank(context.Background(), c.Account, c.Ranked(v), true) != nil {
-		last.Store(0)
+		recorded.fills.Store(0)
 	}
+	s.watchLimits(c, v, &recorded.stages)
 }
 
 // addDueAfter makes the counters of an ended hold due if the final costs exceed the held costs.
@@ -85,7 +87,8 @@ func (s *Service) KeepRankings(ctx context.Context) error {
 // MaxRankingAge is the age of a ranking at which RankAccounts ranks all counters of its account again.
 const MaxRankingAge = 24 * time.Hour
 
-// RankAccounts ranks all counters of each account whose ranking is incomplete, or older than MaxRankingAge. After each page, it pauses as long as the
+// RankAccounts ranks all counters of each account whose ranking is incomplete, older than MaxRankingAge, or older than the service. It reads the limits of all
+// counters and the ends of all keys for events, too: what was in memory when another process crashed is told then. After each page, it pauses as long as the
 // page took, so that it uses half a processor at most. A million counters take minutes. Call it every few seconds, concurrently with KeepRankings. After
 // an error, the next call repeats the account.
 func (s *Service) RankAccounts(ctx context.Context) error {
@@ -98,7 +101,11 @@ func (s *Service) RankAccounts(ctx context.Context) error {
 	return s.eachAccount(ctx, func(account string) error {
 		now := s.now()
 		r, err := s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: now}, core.Page{Number: 1})
-		if err != nil || !r.WholeAt.IsZero() && now.Before(r.WholeAt.Add(MaxRankingAge)) && !s.due.hasAll(account) {
+		age := MaxRankingAge
+		if s.untold.hasMissed(account) {
+			age = rankAgainAfter
+		}
+		if err != nil || r.WholeAt.UnixMilli() >= s.rankAfter.Load() && now.Before(r.WholeAt.Add(age)) && !s.due.hasAll(account) {
 			return err
 		}
 		return s.rankAccount(ctx, account, rest)
@@ -185,13 +192,15 @@ func (s *Service) rankExactly(ctx context.Context, account string, ids []core.Co
 	return nil
 }
 
-// rankCounters raises the fills of counters to their present usage.
+// rankCounters raises the fills of counters to their present usage, and reads their limits for events.
 func (s *Service) rankCounters(ctx context.Context, account string, counters []counterTerms) error {
 	for part := range slices.Chunk(counters, core.MaxImport) {
-		usages, err := s.usagesOf(ctx, part)
+		read, err := countersOf(s.counters(ctx), part, counterTerms.id)
 		if err != nil {
 			return err
 		}
+		usages := s.usagesIn(part, read)
+		s.readLimits(ctx, account, part, read, usages)
 		var list []core.Ranked
 		for i, limits := range usages {
 			if fills := core.FillsOf(limits, part[i].user.Anchors); len(fills) > 0 {
@@ -237,6 +246,7 @@ func eachPageFromLast[T any](ctx context.Context, rest func(time.Duration), list
 // rankAccount ranks all counters of an account, a page of users or keys at a time. It calls rest after each page with the time that the page took.
 func (s *Service) rankAccount(ctx context.Context, account string, rest func(time.Duration)) (err error) {
 	s.due.forget(account) // a change from now on makes its counters due again
+	s.untold.forgetMissed(account)
 	defer func() {
 		if err != nil {
 			s.due.addAll(account)
@@ -277,6 +287,7 @@ func noRest(time.Duration) {}
 func (s *Service) rankKeys(ctx context.Context, account string, f core.KeyFilter, rest func(time.Duration)) error {
 	keys := func(p core.Page) ([]*core.Key, int, error) { return s.store.Keys(ctx, account, f, p) }
 	return eachPageFromLast(ctx, rest, keys, func(list []*core.Key) error {
+		s.noteExpiring(ctx, account, list)
 		list = slices.DeleteFunc(list, func(k *core.Key) bool { return k.PlanID == "" && len(k.Own().Limits) == 0 })
 		all := make([]counterTerms, len(list))
 		err := s.eachAtOnce(ctx, len(list), func(ctx context.Context, i int) error {

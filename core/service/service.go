@@ -3,10 +3,12 @@ package service
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -28,9 +30,9 @@ type Config struct {
 	// OnDecision is called with every decision, from many goroutines at once. It must not keep or
 	// change the decision.
 	OnDecision func(*Decision)
-	// OnKeyDisabled is called after each change by this service that ends the use of a key, in the goroutine of the change.
-	// It returns quickly.
-	OnKeyDisabled func(KeyDisabled)
+	// OnEvent is called once for each event that this service has stored, or would have stored for a webhook, in the goroutine of the change. It returns
+	// quickly, and does not keep or change the event. After an error of the store, the event may be stored without a call.
+	OnEvent func(account string, e *core.Event)
 }
 
 // Tunables are the settings that may change while a [Service] runs. The zero value of every member
@@ -45,13 +47,16 @@ type Tunables struct {
 	MaxUsers, MaxKeys, MaxPlans int // of an account
 
 	WebhookAllowPrivate bool // webhooks may have private and loopback addresses
+
+	EventThresholds []int64 // of events, see [core.CheckEventThresholds]
 }
 
 // DefaultTunables returns the tunables that the documentation names as defaults.
 func DefaultTunables() Tunables {
 	return Tunables{KeyCache: DefaultKeyCache, Retention: core.DefaultRetention,
 		ThrottleLimit: DefaultThrottleLimit, ThrottleWindow: DefaultThrottleWindow,
-		MaxUsers: core.DefaultMaxUsers, MaxKeys: core.DefaultMaxKeys, MaxPlans: core.DefaultMaxPlans}
+		MaxUsers: core.DefaultMaxUsers, MaxKeys: core.DefaultMaxKeys, MaxPlans: core.DefaultMaxPlans,
+		EventThresholds: core.DefaultEventThresholds()}
 }
 
 // userRef and planRef name a user and a plan of an account.
@@ -71,7 +76,7 @@ type Service struct {
 	store             core.Store
 	clock             func() time.Time
 	onDecision        func(*Decision)
-	onDisabled        func(KeyDisabled)
+	onEvent           func(account string, e *core.Event)
 	tunables          atomic.Pointer[Tunables]
 	throttle          *Throttle           // of requests, for each owner's key
 	accountThrottle   *Throttle           // of requests, for each account
@@ -96,13 +101,18 @@ type Service struct {
 	webhookChanges webhookChanges
 	addresses      recentAddresses
 
+	untold    untold
+	told      *simplelru.LRU[string, struct{}] // ids of events that are stored; writing guards it
+	writing   sync.Mutex                       // held by writeEventsOf
+	rankAfter atomic.Int64                     // RankAccounts ranks an account whose ranking was complete before this time, in Unix milliseconds
+
 	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory
 }
 
 // New returns a service over the store with the default tunables.
 func New(store core.Store, c Config) *Service {
-	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, onDisabled: c.OnKeyDisabled,
+	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, onEvent: c.OnEvent,
 		lease: newLease(store), processors: newProcessors()}
 	if s.clock == nil {
 		s.clock = core.NewClock(nil, nil).Now
@@ -111,12 +121,13 @@ func New(store core.Store, c Config) *Service {
 	if s.onDecision == nil {
 		s.onDecision = func(*Decision) {}
 	}
-	if s.onDisabled == nil {
-		s.onDisabled = func(KeyDisabled) {}
+	if s.onEvent == nil {
+		s.onEvent = func(string, *core.Event) {}
 	}
 	s.newCaches(store)
 	s.webhookChanges = newWebhookChanges()
 	s.addresses = newRecentAddresses()
+	s.told, _ = simplelru.NewLRU[string, struct{}](maxTold, nil) // the size is positive
 	s.pendingDecisions.New = func() any { return &pendingDecision{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.accountThrottle = NewThrottle(accountThrottleFactor*DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
@@ -160,7 +171,12 @@ func (s *Service) Tune(t Tunables) {
 	orDefault(&t.MaxPlans, core.DefaultMaxPlans)
 	t.Retention = cmp.Or(max(t.Retention, 0), core.DefaultRetention)
 	t.ThrottleWindow = cmp.Or(max(t.ThrottleWindow, 0), DefaultThrottleWindow)
-	s.tunables.Store(&t)
+	if len(t.EventThresholds) == 0 {
+		t.EventThresholds = core.DefaultEventThresholds()
+	}
+	if had := s.tunables.Swap(&t); had == nil || !slices.Equal(had.EventThresholds, t.EventThresholds) {
+		s.rankAfter.Store(s.now().UnixMilli()) // after a crash, and for new thresholds
+	}
 	s.keys.resize(t.KeyCache)
 	s.users.resize(t.KeyCache)
 	s.externals.resize(t.KeyCache)
@@ -220,6 +236,7 @@ type Stats struct {
 
 	CacheEvictions uint64 // keys, users and plans that were removed from memory to make room
 	Throttled      uint64 // requests with an owner's key that were over service_rate_limit
+	EventsDropped  uint64 // readings of limits and events that found no room in memory. RankAccounts finds the readings again
 }
 
 // Stats returns the figures since the service was created.
@@ -231,6 +248,7 @@ func (s *Service) Stats() Stats {
 
 		CacheEvictions: s.keys.evictions.Load() + s.users.evictions.Load() + s.plans.evictions.Load(),
 		Throttled:      s.throttle.refused.Load(),
+		EventsDropped:  s.untold.droppedSoFar(),
 	}
 }
 

@@ -45,7 +45,7 @@ type Transaction struct {
 	changesWebhooks bool            // the transaction changes a webhook, or puts an event that waits for one
 
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
-	disabled      []KeyDisabled
+	keyEvents     []*core.Event    // of the changes of keys and users
 }
 
 // keysOf selects keys for a count. The zero value selects all keys of the account.
@@ -132,8 +132,8 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 		}
 		if err == nil {
 			last := runs[len(runs)-1]
-			for _, d := range last.disabled {
-				s.onDisabled(d)
+			for _, e := range last.keyEvents {
+				s.onEvent(account, e)
 			}
 		}
 		if stored := err == nil || errors.Is(err, core.ErrUnavailable); stored && len(runs) > 0 { // the changes may have been stored
@@ -219,12 +219,15 @@ func countOnce(n **int, count func() (int, error)) (int, error) {
 	return **n, nil
 }
 
-// run runs fn, and then the check that depends on all changes.
+// run runs fn, and then what depends on all changes: a check, and the events.
 func (b *Transaction) run(ctx context.Context, fn func(*Transaction) error) error {
 	if err := fn(b); err != nil {
 		return err
 	}
-	return b.checkMeters(ctx)
+	if err := b.checkMeters(ctx); err != nil {
+		return err
+	}
+	return b.putKeyEvents()
 }
 
 // Before returns the account as it was when the transaction began. Use it for reading only.
@@ -319,8 +322,8 @@ func (b *Transaction) putUser(before, after *core.User) error {
 func (b *Transaction) putKey(before, after *core.Key) error {
 	b.countKey(before, -1)
 	b.countKey(after, +1)
+	b.noteKey(before, after)
 	if before != nil {
-		b.noteKey(before, after)
 		b.forgetDigests = append(b.forgetDigests, before.Digests()...)
 	}
 	if after == nil {

@@ -183,7 +183,7 @@ func (s *Service) deleteManyKeys(ctx context.Context, account string, id int64) 
 			if _, err := b.UpdateUser(id, core.UserPatch{Disabled: new(true)}); err != nil {
 				return err
 			}
-			disabled := b.disabled
+			events := b.keyEvents
 			for _, k := range keys {
 				now, err := b.Key(k.ID)
 				if errors.Is(err, core.ErrKeyNotFound) || err == nil && now.UserID != id {
@@ -196,7 +196,7 @@ func (s *Service) deleteManyKeys(ctx context.Context, account string, id int64) 
 					return err
 				}
 			}
-			b.disabled = disabled // one event for the user, and none for each key
+			b.keyEvents = events // one event for the user, and none for each key
 			return nil
 		})
 		if err != nil {

@@ -315,7 +315,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	if k != nil {
 		recorded = &k.recorded
 	}
-	s.rankDecision(c, &v, &recorded.fills)
+	s.rankDecision(c, &v, recorded)
 	s.addresses.record(c, &recorded.address)
 	return nil
 }

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,11 +28,15 @@ func (s *twice) Update(ctx context.Context, account string, fn func(core.Tx) err
 	return s.Store.Update(ctx, account, fn)
 }
 
-// OnKeyDisabled is called once for each change that ends the use of a key or of all keys of a user, and for no other change.
+// An event is reported and stored once for each change that ends the use of a key or of all keys of a user, and for no other change.
 func TestKeyDisabled(t *testing.T) {
-	var got []service.KeyDisabled
+	var got []string
 	store := &twice{Store: memstore.New()}
-	svc := service.New(store, service.Config{OnKeyDisabled: func(d service.KeyDisabled) { got = append(got, d) }})
+	svc := service.New(store, service.Config{OnEvent: func(_ string, e *core.Event) {
+		if e.Type == core.EventKeyDisabled {
+			got = append(got, string(e.Data))
+		}
+	}})
 	c := newTenant(t, svc, "acme")
 	ctx := t.Context()
 	plan, err := svc.CreatePlan(ctx, c.id, core.PlanPatch{Name: new("p"), Limit: core.Some(int64(5)), Period: new("day")})
@@ -57,19 +62,19 @@ func TestKeyDisabled(t *testing.T) {
 		return err
 	}
 	stop := errors.New("stop")
-	of := func(key string, how service.DisabledHow) service.KeyDisabled {
-		return service.KeyDisabled{Account: c.id, KeyID: keys[key].ID, UserID: users[0].ID, How: how}
+	of := func(key string, how core.DisabledHow) string {
+		return fmt.Sprintf(`{"user_id":%d,"key_id":%q,"how":%q}`, users[0].ID, keys[key].ID, how)
 	}
-	ofUser := func(user int, how service.DisabledHow) service.KeyDisabled {
-		return service.KeyDisabled{Account: c.id, UserID: users[user].ID, How: how}
+	ofUser := func(user int, how core.DisabledHow) string {
+		return fmt.Sprintf(`{"user_id":%d,"key_id":null,"how":%q}`, users[user].ID, how)
 	}
 	for _, tc := range []struct {
 		name  string
 		do    func(b *service.Transaction) error
 		fails error // of the store
-		want  []service.KeyDisabled
+		want  []string
 	}{
-		{"inactive", func(b *service.Transaction) error { return status(b, "a", core.KeyInactive) }, nil, []service.KeyDisabled{of("a", service.HowInactive)}},
+		{"inactive", func(b *service.Transaction) error { return status(b, "a", core.KeyInactive) }, nil, []string{of("a", core.HowInactive)}},
 		{"inactive again", func(b *service.Transaction) error { return status(b, "a", core.KeyInactive) }, nil, nil},
 		{"active again", func(b *service.Transaction) error { return status(b, "a", core.KeyActive) }, nil, nil},
 		{"renamed", func(b *service.Transaction) error {
@@ -80,13 +85,13 @@ func TestKeyDisabled(t *testing.T) {
 		{"not stored", func(b *service.Transaction) error { return status(b, "a", core.KeyInactive) }, core.Unavailable(stop), nil},
 		{"two in a batch", func(b *service.Transaction) error {
 			return errors.Join(status(b, "b", core.KeyInactive), b.DeleteKey(keys["c"].ID))
-		}, nil, []service.KeyDisabled{of("b", service.HowInactive), of("c", service.HowDeleted)}},
+		}, nil, []string{of("b", core.HowInactive), of("c", core.HowDeleted)}},
 		{"an inactive one deleted", func(b *service.Transaction) error { return b.DeleteKey(keys["b"].ID) }, nil, nil},
-		{"a user disabled", func(b *service.Transaction) error { return disable(b, 0, true) }, nil, []service.KeyDisabled{ofUser(0, service.HowUserDisabled)}},
-		{"a key of a disabled user", func(b *service.Transaction) error { return status(b, "d", core.KeyInactive) }, nil, []service.KeyDisabled{of("d", service.HowInactive)}},
+		{"a user disabled", func(b *service.Transaction) error { return disable(b, 0, true) }, nil, []string{ofUser(0, core.HowUserDisabled)}},
+		{"a key of a disabled user", func(b *service.Transaction) error { return status(b, "d", core.KeyInactive) }, nil, []string{of("d", core.HowInactive)}},
 		{"a disabled user deleted", func(b *service.Transaction) error { return b.DeleteUser(users[0].ID) }, nil, nil},
 		{"a user disabled and enabled", func(b *service.Transaction) error { return disable(b, 1, false) }, nil, nil},
-		{"a user deleted", func(b *service.Transaction) error { return b.DeleteUser(users[1].ID) }, nil, []service.KeyDisabled{ofUser(1, service.HowUserDeleted)}},
+		{"a user deleted", func(b *service.Transaction) error { return b.DeleteUser(users[1].ID) }, nil, []string{ofUser(1, core.HowUserDeleted)}},
 		{"created inactive", func(b *service.Transaction) error {
 			_, _, err := b.CreateKey(core.KeyPatch{Name: new("off"), UserID: &users[2].ID, Status: new(string(core.KeyInactive))})
 			return err

@@ -1,0 +1,156 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Events of limits (threshold, exhausted, forecast) are written in two steps, so that a decision waits for no event:
+//
+//   - A decision that has something new to tell adds a reading of the limit to untold, in memory. The jobs that rank counters add readings, too.
+//   - WriteEvents makes the events of the readings, and stores them. The id of an event is made of the counter, the limit, the window and the threshold, so
+//     that an event is stored once, whatever is read again and on whatever node.
+//
+// After a crash, RankAccounts reads all counters once: readings that were lost in memory are made again.
+
+// watchLimits adds readings of the limits of a request. It skips a request with nothing new to tell: last is the hash of what the requests of the key or user
+// have told.
+func (s *Service) watchLimits(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
+	thresholds := s.tunables.Load().EventThresholds
+	hash := c.StageHash(v, thresholds)
+	if hash == 0 {
+		return
+	}
+	hash ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)) // another node may have lost the reading
+	if last.Swap(hash) != hash {
+		s.untold.addReadings(c.Account, c.Readings(v, thresholds))
+	}
+}
+
+// readLimits adds readings of counters with their present usage. It also adds readings of windows that have ended not long ago and in which the counter was
+// used last: the server may have been down at their end.
+func (s *Service) readLimits(ctx context.Context, account string, list []counterTerms, counters []core.Counter, usages [][]core.LimitUsage) {
+	thresholds, now := s.tunables.Load().EventThresholds, s.now()
+	for i, c := range list {
+		owner := c.owner()
+		readings := owner.ReadLimits(usages[i], now, thresholds)
+		used := time.Unix(counters[i].At, 0)
+		var ended []core.LimitUsage
+		for _, u := range usages[i] {
+			if u.Window.Start.After(used) {
+				u.Usage = counters[i].Usage(u.Meter, u.Period, c.user.Anchors, used)
+				ended = append(ended, u)
+			}
+		}
+		for _, r := range owner.ReadLimits(ended, used, thresholds) {
+			if r.IsToldAfter(now) {
+				readings = append(readings, r)
+			}
+		}
+		if s.untold.addReadings(account, readings); len(readings) > 0 {
+			s.writeManyEvents(ctx, account)
+		}
+	}
+}
+
+// The bounds of the work of WriteEvents.
+const (
+	maxTold    = 50_000 // ids of stored events in memory: about 10 MB
+	maxWritten = 1000   // readings of an account in one call
+)
+
+// WriteEvents stores the events of what has happened. Call it every second, and once after the last decision. After an error of one account, WriteEvents
+// continues with the other accounts, and the next call repeats that account.
+func (s *Service) WriteEvents(ctx context.Context) error {
+	var failed error
+	for _, account := range s.untold.accounts() {
+		failed = errors.Join(failed, s.writeEventsOf(ctx, account))
+	}
+	return failed
+}
+
+// writeEventsOf stores the events of at most maxWritten readings of an account.
+func (s *Service) writeEventsOf(ctx context.Context, account string) error {
+	s.writing.Lock() // events of one counter are stored in the order of their thresholds
+	defer s.writing.Unlock()
+	readings, events := s.untold.take(account, maxWritten)
+	written, err := s.eventsOf(ctx, account, readings)
+	if err == nil {
+		err = s.reportEvents(ctx, account, append(written, events...))
+	}
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) { // what was stored is not stored again
+		s.untold.addReadings(account, readings)
+		s.untold.addEvents(account, events...)
+		return err
+	}
+	return nil
+}
+
+// writeManyEvents stores events while many wait, so that a job that reads all counters finds room. Errors are those of the next WriteEvents.
+func (s *Service) writeManyEvents(ctx context.Context, account string) {
+	for s.untold.isHalfFull(account) && s.writeEventsOf(ctx, account) == nil {
+		continue
+	}
+}
+
+// eventsOf returns the events of readings that this node has not stored yet. Events of earlier readings come first.
+func (s *Service) eventsOf(ctx context.Context, account string, readings []core.LimitReading) (events []*core.Event, err error) {
+	slices.SortFunc(readings, func(a, b core.LimitReading) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Meter, b.Meter), cmp.Compare(a.Period, b.Period))
+	})
+	thresholds := s.tunables.Load().EventThresholds
+	var forecasts []core.LimitReading
+	for i := range readings {
+		r := &readings[i]
+		events = append(events, r.Events(thresholds)...)
+		if r.HasForecast() && !s.told.Contains(r.Forecast(time.Time{}).ID) {
+			forecasts = append(forecasts, *r)
+		}
+	}
+	for part := range slices.Chunk(forecasts, core.ReadSize) {
+		inputs := make([]forecastInput, len(part))
+		for i, r := range part {
+			inputs[i] = forecastInput{r.Counter, r.Counter, []core.LimitUsage{r.LimitUsage}}
+		}
+		all, err := s.forecasts(ctx, inputs)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range part {
+			if at := all[i][0]; !at.IsZero() && at.After(s.now()) {
+				events = append(events, r.Forecast(at))
+			}
+		}
+	}
+	return slices.DeleteFunc(events, func(e *core.Event) bool { return s.told.Contains(e.ID) }), nil
+}
+
+// reportEvents stores the events that the account does not have yet, and reports them to OnEvent.
+func (s *Service) reportEvents(ctx context.Context, account string, events []*core.Event) error {
+	for part := range slices.Chunk(events, eventsPerTransaction) {
+		if err := s.PutEvents(ctx, account, part...); err != nil {
+			return err
+		}
+		for _, e := range part {
+			if s.told.Add(e.ID, struct{}{}); e.Seq > 0 {
+				s.onEvent(account, e)
+			}
+		}
+	}
+	return nil
+}
+
+// owner returns what the counter belongs to.
+func (c counterTerms) owner() core.CounterOwner {
+	o := core.CounterOwner{Counter: c.CounterID, UserID: c.user.ID, Anchors: c.user.Anchors}
+	if c.plan != nil {
+		o.PlanID = c.plan.ID
+	}
+	return o
+}
