@@ -73,6 +73,10 @@ type App struct {
 	// Default: `1000/1m`.
 	ServiceRateLimit string `json:"service_rate_limit,omitempty"`
 
+	// The shares of a limit, in per cent, at which the event `limitkeeper.threshold` is told: 1 to 10 whole numbers from 50
+	// to 100, ascending. Default: `[80, 100]`.
+	Thresholds []int64 `json:"thresholds,omitempty"`
+
 	// How many users an account may have. Existing users above the limit stay. Default: 1000000.
 	MaxUsers int `json:"max_users,omitempty"`
 

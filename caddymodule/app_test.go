@@ -101,6 +101,7 @@ func TestAppErrors(t *testing.T) {
 		{`{"max_plans": -1}`, "max_plans"},
 		{`{"history_retention": -1}`, "history_retention"},
 		{`{"service_rate_limit": "10"}`, "service_rate_limit"},
+		{`{"thresholds": [100, 80]}`, "thresholds: want the thresholds in ascending order, got 80 after 100"},
 		{`{"accounts": [{"name": "a", "key": "lk_short"}]}`, `key of account "a": an owner's key is lk_ and 29 letters or digits`},
 		{`{"accounts": [{"name": "a", "key": "{env.NOT_SET_ANYWHERE}"}]}`, `key of account "a"`},
 		{`{"accounts": [{"key": "x"}]}`, "name"},

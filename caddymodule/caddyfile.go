@@ -95,7 +95,7 @@ var blockOf = func() map[string]string {
 	of := map[string]string{}
 	for block, its := range map[string]string{
 		"the block of store badger":            "durability min_free max_history",
-		"the global option " + appName:         "store key_cache history_retention service_rate_limit max_users max_keys max_plans",
+		"the global option " + appName:         "store key_cache history_retention service_rate_limit thresholds max_users max_keys max_plans",
 		"the directive " + appName:             "keep_key cost charge clamp count_on on_unknown request_id on_store_error observe errors headers",
 		"a block account in the global option": "key_prefix",
 		"the directive " + apiDirective:        "dashboard",

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -21,6 +22,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			"key_cache":          whole(&a.KeyCache, 1),
 			"history_retention":  duration(&a.HistoryRetention, "30d"),
 			"service_rate_limit": text(&a.ServiceRateLimit),
+			"thresholds":         args(a.setThresholds),
 			"max_users":          whole(&a.MaxUsers, 1),
 			"max_keys":           whole(&a.MaxKeys, 1),
 			"max_plans":          whole(&a.MaxPlans, 1),
@@ -29,6 +31,21 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		repeatable: map[string]bool{"account": true},
 		check:      func() error { _, err := a.Tunables(); return err },
 	}.block(d, "the global option "+appName)
+}
+
+// setThresholds sets the thresholds of events. Tunables checks them.
+func (a *App) setThresholds(word string, args []string) error {
+	if len(args) == 0 {
+		return errCount
+	}
+	for _, arg := range args {
+		n, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: want whole numbers of per cent without a sign, such as 80 100, got %q", word, arg)
+		}
+		a.Thresholds = append(a.Thresholds, n)
+	}
+	return nil
 }
 
 func (a *App) unmarshalStore(d *caddyfile.Dispenser) error {

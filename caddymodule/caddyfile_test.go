@@ -33,6 +33,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 			key_cache 5
 			history_retention 2d
 			service_rate_limit 10/1m30s
+			thresholds 50 90 100
 			max_users 6
 			max_keys 7
 			max_plans 8
@@ -44,7 +45,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 				key_prefix acme_live_
 			}
 		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power", "min_free": 1073741824, "max_history": 21474836480},
-			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s",
+			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s", "thresholds": [50, 90, 100],
 			"max_users": 6, "max_keys": 7, "max_plans": 8,
 			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}", "key_prefix": "acme_live_"}]}`},
 		{"app, rate off", "limitkeeper {\nservice_rate_limit off\n}", new(App), `{"service_rate_limit": "off"}`},
@@ -129,6 +130,14 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"key_cache twice", app("key_cache 1\nkey_cache 1"), "given twice", "4"},
 		{"retention that is none", app("history_retention long"), `got "long"`, "3"},
 		{"retention below zero", app("history_retention -1h"), `got "-1h"`, "3"},
+		{"no thresholds", app("thresholds"), "wrong argument count", "3"},
+		{"threshold that is no number", app("thresholds 80%"), `thresholds: want whole numbers of per cent without a sign, such as 80 100, got "80%"`, "3"},
+		{"threshold below the half", app("thresholds 49 80"), "thresholds: want whole numbers of per cent from 50 to 100, got 49", "3"},
+		{"threshold beyond the limit", app("thresholds 80 101"), "got 101", "3"},
+		{"thresholds in disorder", app("thresholds 90 80"), "want the thresholds in ascending order, got 80 after 90", "3"},
+		{"threshold twice", app("thresholds 80 80"), "80 is given twice", "3"},
+		{"too many thresholds", app("thresholds 50 51 52 53 54 55 56 57 58 59 60"), "want 1 to 10 thresholds in per cent, such as 80 100, got 11", "3"},
+		{"thresholds twice", app("thresholds 80\nthresholds 90"), "thresholds is given twice", "4"},
 		{"rate without a span", app("service_rate_limit 10"), `got "10"`, "3"},
 		{"rate of nothing", app("service_rate_limit 0/1m"), `got "0/1m"`, "3"},
 		{"rate beyond reason", app("service_rate_limit 99999999/1m"), `up to 1000000`, "3"},

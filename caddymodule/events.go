@@ -1,7 +1,9 @@
 package caddymodule
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,18 +13,16 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
-	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// The events that the app emits to Caddy's app events.
+// The events of the store that the app emits to Caddy's app events. It also emits the events of accounts, see [core.Event].
 const (
 	eventStoreUnavailable = "limitkeeper.store_unavailable"
 	eventStoreRecovered   = "limitkeeper.store_recovered"
-	eventKeyDisabled      = "limitkeeper.key_disabled"
 )
 
 // maxEvents is the number of events that wait for slow subscribers. Further ones are dropped. One transaction may disable
-// tens of thousands of keys. A waiting event takes about 200 bytes.
+// tens of thousands of keys. A waiting event takes about 600 bytes.
 const maxEvents = 100_000
 
 // healthEvery is the interval at which a store is asked for its health.
@@ -158,13 +158,18 @@ func (q *eventQueue) close() {
 	}
 }
 
-// keyDisabled queues the event for a key or user.
-func (l *live) keyDisabled(d service.KeyDisabled) {
-	l.events.putOrDrop(event{eventKeyDisabled, func() map[string]any {
-		data := map[string]any{"account": l.names.name(d.Account), "key_id": nil, "user_id": d.UserID, "how": string(d.How)}
-		if d.KeyID != "" {
-			data["key_id"] = d.KeyID
-		}
+// eventsTotal counts the events of accounts that this process has stored.
+var eventsTotal = newCounterVec("events_total", "Events of accounts that this node has stored, by their type.", "type")
+
+// happened queues an event of an account. Its data is the data of the event, and the name of the account.
+func (l *live) happened(account string, e *core.Event) {
+	eventsTotal.WithLabelValues(e.Type).Inc()
+	l.events.putOrDrop(event{e.Type, func() map[string]any {
+		d := json.NewDecoder(bytes.NewReader(e.Data))
+		d.UseNumber() // a large number of a user is written whole
+		data := map[string]any{}
+		_ = d.Decode(&data) // core writes valid JSON
+		data["account"] = l.names.name(account)
 		return data
 	}})
 }

@@ -79,7 +79,7 @@ func subscribe(t *testing.T, name string) string {
 	defer subscribed.Unlock()
 	subscribed.events, subscribed.hold = nil, map[string]chan struct{}{}
 	text := "\n}\nevents {\n"
-	for _, event := range []string{eventStoreUnavailable, eventStoreRecovered, eventKeyDisabled} {
+	for _, event := range []string{eventStoreUnavailable, eventStoreRecovered, core.EventKeyDisabled, core.EventThreshold, core.EventExhausted} {
 		text += "on " + event + " limitkeeper_test " + name + "\n"
 	}
 	return text
@@ -101,8 +101,8 @@ func wantEvents(t *testing.T, want ...string) {
 }
 
 // keyEvent is a key_disabled as a subscriber notes it. key is nil for a user.
-func keyEvent(name string, ten *caddytest.Tenant, key any, how service.DisabledHow) string {
-	return fmt.Sprint(name, " limitkeeper ", eventKeyDisabled, " ",
+func keyEvent(name string, ten *caddytest.Tenant, key any, how core.DisabledHow) string {
+	return fmt.Sprint(name, " limitkeeper ", core.EventKeyDisabled, " ",
 		map[string]any{"account": "acme", "key_id": key, "user_id": ten.User.ID, "how": string(how)})
 }
 
@@ -128,24 +128,24 @@ func TestEvents(t *testing.T) {
 	put("/keys/"+ten.Key.ID, `{"status":"inactive"}`)
 	put("/keys/"+ten.Key.ID, `{"status":"inactive"}`)
 	put("/keys/"+ten.Key.ID, `{"status":"active"}`)
-	want := []string{keyEvent("on", ten, ten.Key.ID, service.HowInactive)}
+	want := []string{keyEvent("on", ten, ten.Key.ID, core.HowInactive)}
 	wantEvents(t, want...)
 
 	_, err := s.Service().UpdateUser(t.Context(), ten.Account, ten.User.ID, core.UserPatch{Disabled: new(true)})
 	s.Must(err)
-	want = append(want, keyEvent("on", ten, nil, service.HowUserDisabled))
+	want = append(want, keyEvent("on", ten, nil, core.HowUserDisabled))
 	wantEvents(t, want...)
 	_, err = s.Service().UpdateUser(t.Context(), ten.Account, ten.User.ID, core.UserPatch{Disabled: new(false)})
 	s.Must(err)
 	s.Must(s.Service().DeleteKey(t.Context(), ten.Account, ten.Key.ID))
-	want = append(want, keyEvent("on", ten, ten.Key.ID, service.HowDeleted))
+	want = append(want, keyEvent("on", ten, ten.Key.ID, core.HowDeleted))
 	wantEvents(t, want...)
 
 	file, err := apply.Parse([]byte("account: acme\nusers: []\n"))
 	s.Must(err)
 	_, err = apply.Run(t.Context(), s.Service(), file, apply.Options{Prune: true})
 	s.Must(err)
-	want = append(want, keyEvent("on", ten, nil, service.HowUserDeleted))
+	want = append(want, keyEvent("on", ten, nil, core.HowUserDeleted))
 	wantEvents(t, want...)
 
 	s.Must(os.RemoveAll(filepath.Join(s.Dir, "data")))
@@ -170,7 +170,55 @@ func TestEventsOfReload(t *testing.T) {
 	ten := s.Tenant("acme", 100)
 	_, err := s.Service().UpdateKey(t.Context(), ten.Account, ten.Key.ID, core.KeyPatch{Status: new("inactive")})
 	s.Must(err)
-	wantEvents(t, storeEvent("after", ""), keyEvent("after", ten, ten.Key.ID, service.HowInactive))
+	wantEvents(t, storeEvent("after", ""), keyEvent("after", ten, ten.Key.ID, core.HowInactive))
+}
+
+// Requests reach the thresholds of the config: the subscribers of Caddy get each event once, with the name of the account. A reload
+// applies other thresholds to the counters that are above them. The last events are stored when the server stops.
+func TestEventsOfLimits(t *testing.T) {
+	s := newServer(t)
+	config := func(thresholds string) {
+		s.Start("store badger %dir/data\nthresholds "+thresholds+subscribe(t, "on"), caddytest.Both("respond ok"))
+	}
+	config("80")
+	ten := s.Tenant("acme", 10)
+	use := func(n int) {
+		for range n {
+			s.Validate(ten.Owner, ten.Secret)
+		}
+	}
+	event := func(name string, threshold, used int) string {
+		return fmt.Sprint("on limitkeeper ", name, " ", map[string]any{"account": "acme", "user_id": ten.User.ID, "key_id": ten.Key.ID, "plan_id": ten.Plan.ID,
+			"meter": "requests", "period": ten.Plan.Period.String(), "threshold": threshold, "used": used, "max": 10, "reset_time": ten.Plan.Period.Window(time.Now()).End.Format(time.RFC3339)})
+	}
+	use(8)
+	want := event(core.EventThreshold, 80, 8)
+	wantEvents(t, want)
+	config("70 80") // subscribers forget what they have got
+	caddytest.Eventually(t, "the threshold of the new config", func() bool {
+		s.Must(s.Service().RankAccounts(t.Context())) // as every 10 seconds
+		subscribed.Lock()
+		defer subscribed.Unlock()
+		return len(subscribed.events) > 0
+	})
+	want = event(core.EventThreshold, 70, 8)
+	wantEvents(t, want)
+	use(3)
+	s.Must(caddy.Stop())
+	config("70 80")
+	open, err := RunningStore()
+	s.Must(err)
+	stored, _, err := open.Store.Events(t.Context(), ten.Account, core.EventFilter{}, 0, 100)
+	s.Must(err)
+	var got []string
+	for _, e := range stored {
+		if e.Type != core.EventForecast {
+			got = append(got, e.Type)
+		}
+	}
+	if all := strings.Join(got, " "); all != "limitkeeper.threshold limitkeeper.threshold limitkeeper.exhausted" {
+		t.Errorf("the store has the events %s", all)
+	}
 }
 
 // unsteady is a store that is unavailable while it says so.
@@ -268,7 +316,7 @@ func TestEventsOfBatch(t *testing.T) {
 			k, _, err := b.CreateKey(core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
 			s.Must(err)
 			ids = append(ids, k.ID)
-			want = append(want, keyEvent("on", ten, k.ID, service.HowDeleted))
+			want = append(want, keyEvent("on", ten, k.ID, core.HowDeleted))
 		}
 		return nil
 	})
@@ -292,7 +340,7 @@ func TestEventsOfPanic(t *testing.T) {
 		k, _, err := s.Service().CreateKey(t.Context(), ten.Account, core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
 		s.Must(err)
 		s.Must(s.Service().DeleteKey(t.Context(), ten.Account, k.ID))
-		return keyEvent("panics", ten, k.ID, service.HowDeleted)
+		return keyEvent("panics", ten, k.ID, core.HowDeleted)
 	}
 	first := disable()
 	wantEvents(t, first)
@@ -327,7 +375,7 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 		s.Must(err)
 	}
 	disable(ten.Key.ID)
-	wantEvents(t, keyEvent("slow", ten, ten.Key.ID, service.HowInactive)) // and the subscriber hangs
+	wantEvents(t, keyEvent("slow", ten, ten.Key.ID, core.HowInactive)) // and the subscriber hangs
 	for _, id := range keys {
 		disable(id)
 	}
@@ -336,7 +384,7 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 	s.Start(options, site)
 	want := make([]string, waiting)
 	for i := range want {
-		want[i] = keyEvent("next", ten, keys[i], service.HowInactive)
+		want[i] = keyEvent("next", ten, keys[i], core.HowInactive)
 	}
 	wantEvents(t, want...)
 	close(release)

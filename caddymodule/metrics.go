@@ -149,7 +149,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	if registry == nil {
 		return // tests have a context without a config
 	}
-	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, m.unknownMeters, m.unknownPlaceholders, m.settled, m.overrun, m.unknownUsage, m.inFlight, eventsDropped, &serviceStats{app: a}} {
+	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, m.unknownMeters, m.unknownPlaceholders, m.settled, m.overrun, m.unknownUsage, m.inFlight, eventsTotal, eventsDropped, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
 			ctx.Logger().Warn("some metrics are missing: " + err.Error())
 		}
@@ -282,6 +282,7 @@ func (s *serviceStats) Collect(to chan<- prometheus.Metric) {
 	ch.counter("cache_misses_total", "Look-ups of keys, users and plans that asked the store.", float64(st.CacheMisses))
 	ch.counter("cache_evictions_total", "Keys, users and plans that were removed from memory to make room.", float64(st.CacheEvictions))
 	ch.gauge("cached_keys", "Keys in memory.", float64(st.CachedKeys))
+	ch.counter("events_missed_total", "Readings of limits and events that found no room in memory. Readings are made again.", float64(st.EventsDropped))
 	ch.counter("throttled_requests_total", "Requests to the REST API that were refused by service_rate_limit.", float64(st.Throttled))
 }
 

@@ -111,15 +111,16 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 		return nil, err
 	}
 	l := &live{store: store, clock: clock, events: newEventQueue()}
-	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
+	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnEvent: l.happened})
 	l.service.Tune(t.tunables)
 	l.names = &accountNames{service: l.service}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watchHealth(ctx) })
-	watch.Go(func() { repeat(ctx, l.service.ExpireHolds) }) // each decision ends the expired holds of its own counters, too
-	watch.Go(func() { repeat(ctx, l.service.KeepRankings) })
-	watch.Go(func() { repeat(ctx, l.service.RankAccounts) }) // with Badger, the first call ranks all counters
+	watch.Go(func() { repeat(ctx, workEvery, l.service.ExpireHolds) }) // each decision ends the expired holds of its own counters, too
+	watch.Go(func() { repeat(ctx, workEvery, l.service.KeepRankings) })
+	watch.Go(func() { repeat(ctx, workEvery, l.service.RankAccounts) }) // the first call ranks all counters
+	watch.Go(func() { repeat(ctx, eventsEvery, l.service.WriteEvents) })
 	l.stopWatch = func() { cancel(); watch.Wait() }
 	return l, nil
 }
@@ -127,6 +128,9 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 // Destruct closes the store. The pool calls it when the last config is gone.
 func (l *live) Destruct() error {
 	l.stopWatch()
+	ctx, cancel := context.WithTimeout(context.Background(), maxFlush)
+	defer cancel()
+	_ = l.service.FlushEvents(ctx) // what is left is found in the counters at the next start
 	l.events.close()
 	return l.store.Close()
 }
@@ -137,20 +141,26 @@ func (l *live) observe(d *service.Decision) { metrics.decided(l.names, d) }
 // settled records the end of a hold in the metrics.
 func (l *live) settled(s *service.Settled, d *service.Decision) { metrics.ended(l.names, s, d) }
 
-// repeat calls work until ctx ends, with a pause of workEvery after each call.
-func repeat(ctx context.Context, work func(context.Context) error) {
+// repeat calls work until ctx ends, with a pause after each call.
+func repeat(ctx context.Context, pause time.Duration, work func(context.Context) error) {
 	for {
 		_ = work(ctx) // the next call continues
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(workEvery):
+		case <-time.After(pause):
 		}
 	}
 }
 
-// workEvery is the pause between two calls that end expired holds or rank counters.
-const workEvery = 10 * time.Second
+// The pauses between two calls of background work.
+const (
+	workEvery   = 10 * time.Second // ends expired holds, ranks counters
+	eventsEvery = time.Second      // writes events
+)
+
+// maxFlush is how long closing the store waits for the last events.
+const maxFlush = 2 * time.Second
 
 // apply applies t until it is withdrawn or another tuning is applied.
 func (l *live) apply(t *tuning) {

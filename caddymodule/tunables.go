@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
@@ -27,6 +28,12 @@ func (a *App) Tunables() (service.Tunables, error) {
 	t.MaxUsers, t.MaxKeys, t.MaxPlans = a.MaxUsers, a.MaxKeys, a.MaxPlans // 0: the default
 	if min(a.MaxUsers, a.MaxKeys, a.MaxPlans) < 0 {
 		return t, errors.New("max_users, max_keys, max_plans: want 1 or more")
+	}
+	if len(a.Thresholds) > 0 {
+		if err := core.CheckEventThresholds(a.Thresholds); err != nil {
+			return t, fmt.Errorf("thresholds: %w", err)
+		}
+		t.EventThresholds = a.Thresholds
 	}
 	if a.ServiceRateLimit == "" {
 		return t, nil

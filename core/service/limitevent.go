@@ -65,14 +65,22 @@ const (
 	maxWritten = 1000   // readings of an account in one call
 )
 
-// WriteEvents stores the events of what has happened. Call it every second, and once after the last decision. After an error of one account, WriteEvents
-// continues with the other accounts, and the next call repeats that account.
+// WriteEvents stores the events of what has happened, a part of them if much has. Call it every second. After an error of one account, WriteEvents continues
+// with the other accounts, and the next call repeats that account.
 func (s *Service) WriteEvents(ctx context.Context) error {
 	var failed error
 	for _, account := range s.untold.accounts() {
 		failed = errors.Join(failed, s.writeEventsOf(ctx, account))
 	}
 	return failed
+}
+
+// FlushEvents stores the events of all that has happened. Call it after the last decision.
+func (s *Service) FlushEvents(ctx context.Context) (err error) {
+	for err == nil && len(s.untold.accounts()) > 0 {
+		err = s.WriteEvents(ctx)
+	}
+	return err
 }
 
 // writeEventsOf stores the events of at most maxWritten readings of an account.
