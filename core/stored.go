@@ -68,15 +68,27 @@ func (k *OwnerKey) Check() error {
 // Check returns a validation error unless the hash of the password asks for at most MaxArgonMemory, MaxArgonTime and MaxArgonLanes, and each
 // list is within its bound. A sign-in computes the hash: a larger one could take all memory.
 func (ac *Access) Check() error {
-	if ac.Password != "" {
-		if _, err := secrets.ParsePHC(ac.Password); err != nil {
-			return Invalid("password", fmt.Sprintf("Password must be an argon2id hash with at most m=%d, t=%d and p=%d", secrets.MaxArgonMemory, secrets.MaxArgonTime, secrets.MaxArgonLanes))
-		}
+	if err := checkPassword(ac.Password); err != nil {
+		return err
+	}
+	if err := ac.checkPeople(); err != nil {
+		return err
 	}
 	if len(ac.Links) > MaxLinks || len(ac.Sessions) > MaxSessions || len(ac.Browsers) > MaxBrowsers {
 		return Invalid("sessions", fmt.Sprintf("An account has at most %d links, %d sessions and %d browsers", MaxLinks, MaxSessions, MaxBrowsers))
 	}
+	for _, b := range ac.Browsers {
+		if ac.PasswordOf(b.PersonID) == nil {
+			return Invalid("browsers", "Each browser must be of one of the people, or of the account")
+		}
+	}
 	for _, se := range ac.Sessions {
+		if ac.PasswordOf(se.PersonID) == nil {
+			return Invalid("sessions", "Each session must be of one of the people, or of the account")
+		}
+		if se.UserAgent != CleanUserAgent(se.UserAgent) || len(se.Address) > maxAddress {
+			return Invalid("sessions", "The browser or the address of a session is too long, or has other characters than a browser sends")
+		}
 		if len(se.SpentForms) > MaxSpentForms {
 			return Invalid("sessions", fmt.Sprintf("A session has at most %d used tokens", MaxSpentForms))
 		}
@@ -85,6 +97,37 @@ func (ac *Access) Check() error {
 				return Invalid("sessions", "A used token is too long")
 			}
 		}
+	}
+	return nil
+}
+
+// maxAddress is the largest length of a stored address in bytes.
+const maxAddress = 64
+
+// checkPeople returns a validation error unless the people are valid, and have ids and emails of their own.
+func (ac *Access) checkPeople() error {
+	if len(ac.People) > MaxPeople {
+		return Invalid("people", fmt.Sprintf("An account has at most %d people", MaxPeople))
+	}
+	for i := range ac.People {
+		p := &ac.People[i]
+		if err := p.check(); err != nil {
+			return err
+		}
+		if ac.Person(p.ID) != p || ac.PersonByEmail(p.Email) != p {
+			return Invalid("people", "Two people must not have the same id or email")
+		}
+	}
+	return nil
+}
+
+// checkPassword returns a validation error unless the text is empty or the hash of a password that a sign-in can compute.
+func checkPassword(hash string) error {
+	if hash == "" {
+		return nil
+	}
+	if _, err := secrets.ParsePHC(hash); err != nil {
+		return Invalid("password", fmt.Sprintf("Password must be an argon2id hash with at most m=%d, t=%d and p=%d", secrets.MaxArgonMemory, secrets.MaxArgonTime, secrets.MaxArgonLanes))
 	}
 	return nil
 }

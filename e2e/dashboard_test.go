@@ -223,7 +223,7 @@ func TestDashboard(t *testing.T) {
 	p.press(".signout button")
 	p.sees("Sign in")
 	p.fill("sign-in", "name", "default", "password", "not the password at all")
-	p.sees("The name or the password is wrong")
+	p.sees("The name, the email or the password is wrong")
 	p.fill("sign-in", "name", "default", "password", dashboardPassword)
 	p.sees("Sign out")
 

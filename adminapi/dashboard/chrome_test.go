@@ -141,9 +141,12 @@ func picture(name string, v view) step {
 func (s *site) everyPage() map[string]string {
 	s.Helper()
 	user, key := s.samples()
+	s.invite("newcomer", core.RoleViewer)
+	ann, _ := s.person("ann", core.RoleOwner)
 	of := "users/" + strconv.FormatInt(user.ID, 10)
 	return map[string]string{
 		"overview": "", "users": "users", "keys": "keys", "plans": "plans", "prices": "prices", "edit-prices": "prices/edit", "owner-keys": "owner-keys", "start": "start", "settings": "settings",
+		"people": "people", "new-person": "people/new", "person-role": "people/" + ann.ID + "/role", "remove-person": "people/" + ann.ID + "/remove",
 		"new-plan": "plans/new", "new-owner-key": "owner-keys/new",
 		"users-search": "users?q=customer%201&plan=" + user.PlanID, "users-none": "users?q=nobody", "users-last": "users?page=3",
 		"user": of, "edit-user": of + "/edit", "delete-user": of + "/delete", "new-user": "users/new",
@@ -207,6 +210,8 @@ func TestPictures(t *testing.T) {
 			t.Fatalf("signing in: %v", err)
 		}
 	}
+	_, invitation := s.invite("invited", core.RoleViewer)
+	look("sign-in-by-invitation", open("sign-in?link="+invitation))
 	newcomer := s.account("Newcomer")
 	signIn("Newcomer")
 	look("start-empty", open(""), chromedp.WaitVisible(chromedp.CSS(".waiting")))

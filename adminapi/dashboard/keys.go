@@ -172,6 +172,7 @@ var keyKind = &kind[string, core.Key, core.KeyPatch]{
 	of:      func(k *core.Key) (id, name string, updated time.Time) { return k.ID, k.Name, k.UpdatedAt },
 	create:  (*service.Service).CreateKey,
 	update:  (*service.Service).UpdateKey,
+	toStop:  core.PermitSupport,
 	disable: func(disabled bool) core.KeyPatch {
 		return core.KeyPatch{Status: new(string(map[bool]core.KeyStatus{true: core.KeyInactive, false: core.KeyActive}[disabled]))}
 	},

@@ -26,6 +26,7 @@ type kind[K, R, P any] struct {
 	create  func(*service.Service, context.Context, string, P) (r *R, secret string, err error)
 	update  func(*service.Service, context.Context, string, K, P) (*R, error)
 	disable func(disabled bool) P // nil if it cannot be disabled
+	toStop  core.Permission       // to disable one; enabling needs [core.PermitEdit]
 	remove  func(*service.Service, context.Context, string, K) error
 	missing error
 	losses  func(*request, *R) (points []string, refused bool, err error) // consequences of the deletion
@@ -53,14 +54,14 @@ func withoutSecret[R, P any](create func(*service.Service, context.Context, stri
 func (k *kind[K, R, P]) addRoutes(rs routes) {
 	list := k.noun + "s"
 	one := list + "/{id}"
-	addForm(rs, list+"/new", list, k.newPlace, formPage[newPlace[P]]{k.newForm, k.postNew})
-	addForm(rs, one+"/edit", one, k.find, formPage[*R]{k.editForm, k.postEdit})
-	addForm(rs, one+"/delete", one+"/delete", k.find, formPage[*R]{k.deleteForm, k.postDelete})
+	addForm(rs, core.PermitEdit, list+"/new", list, k.newPlace, formPage[newPlace[P]]{k.newForm, k.postNew})
+	addForm(rs, core.PermitEdit, one+"/edit", one, k.find, formPage[*R]{k.editForm, k.postEdit})
+	addForm(rs, core.PermitEdit, one+"/delete", one+"/delete", k.find, formPage[*R]{k.deleteForm, k.postDelete})
 	if k.disable != nil {
-		rs["POST "+one+"/disabled"] = of(k.find)(k.postDisabled)
+		rs["POST "+one+"/disabled"] = route{k.toStop, of(k.find)(k.postDisabled)}
 	}
 	if k.adjust != nil {
-		addForm(rs, one+"/adjust", one+"/adjust", k.find, formPage[*R]{k.adjustForm, k.postAdjust})
+		addForm(rs, core.PermitSupport, one+"/adjust", one+"/adjust", k.find, formPage[*R]{k.adjustForm, k.postAdjust})
 	}
 }
 
@@ -148,8 +149,11 @@ var errChanged = core.Invalid("", "Someone changed it meanwhile. Look at what it
 // version names the version of a resource that a form shows.
 func version(updated time.Time) string { return strconv.FormatInt(updated.UnixMilli(), 10) }
 
-// disableForm returns a form with one button that disables or enables a resource.
+// disableForm returns a form with one button that disables or enables a resource, the zero form for a role that may not.
 func (k *kind[K, R, P]) disableForm(q *request, r *R, disabled bool) form {
+	if !q.may(k.permitDisabled(!disabled)) {
+		return form{}
+	}
 	f := q.form(k.path(r)+"/disabled", "Disable", "")
 	if disabled {
 		f.Submit = "Enable"
@@ -158,10 +162,21 @@ func (k *kind[K, R, P]) disableForm(q *request, r *R, disabled bool) form {
 	return f
 }
 
+// permitDisabled returns the permission to disable a resource, or to enable it.
+func (k *kind[K, R, P]) permitDisabled(disabled bool) core.Permission {
+	if disabled {
+		return k.toStop
+	}
+	return core.PermitEdit
+}
+
 func (k *kind[K, R, P]) postDisabled(q *request, r *R) error {
 	done, ok := map[string]string{"true": "disabled", "false": "enabled"}[q.r.PostForm.Get("disabled")]
 	if !ok {
 		return errChoice
+	}
+	if err := q.signedIn.Person.Role.Needs(k.permitDisabled(done == "disabled")); err != nil {
+		return err
 	}
 	id, _, _ := k.of(r)
 	if _, err := k.update(q.svc, q.r.Context(), q.account(), id, k.disable(done == "disabled")); err != nil {

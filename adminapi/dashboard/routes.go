@@ -1,44 +1,70 @@
 package dashboard
 
 import (
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/signin"
 )
 
-// routes are the handlers of pages and of posted forms, by method and path below Base. Both need a session, and a form needs an
+// routes are the pages and posted forms, by method and path below Base. All need a session, and a form needs an
 // unused token.
-type routes map[string]handler
+type routes map[string]route
+
+// route is a page or a posted form, with the permission that it needs.
+type route struct {
+	need   core.Permission
+	handle handler
+}
 
 func newRoutes() routes {
 	rs := routes{
-		"GET {$}":                     overviewPage,
-		"GET start":                   startPage,
-		"GET owner-keys":              ownerKeysPage,
-		"GET owner-keys/{id}/revoke":  revokeOwnerKeyPage,
-		"POST owner-keys/{id}/revoke": revokeOwnerKey,
-		"GET plans":                   plansPage,
-		"GET plans/{id}":              of(planKind.find)(planPage),
-		"GET prices":                  pricesPage,
-		"GET users":                   usersPage,
-		"GET users/{id}":              of(userKind.find)(userPage),
-		"GET keys":                    keysPage,
-		"GET keys/{id}":               of(keyKind.find)(keyPage),
-		"GET settings":                settingsPage,
-		"POST settings/password":      setPassword,
-		"POST settings/key-prefix":    setKeyPrefix,
-		"POST sign-out":               signingOut((*signin.Service).SignOut),
-		"POST sign-out-everywhere":    signingOut((*signin.Service).SignOutEverywhere),
+		"GET {$}":                     {core.PermitRead, overviewPage},
+		"GET start":                   {core.PermitRead, startPage},
+		"GET owner-keys":              {core.PermitOwn, ownerKeysPage},
+		"GET owner-keys/{id}/revoke":  {core.PermitOwn, revokeOwnerKeyPage},
+		"POST owner-keys/{id}/revoke": {core.PermitOwn, revokeOwnerKey},
+		"GET people":                  {core.PermitOwn, peoplePage},
+		"GET plans":                   {core.PermitRead, plansPage},
+		"GET plans/{id}":              {core.PermitRead, of(planKind.find)(planPage)},
+		"GET prices":                  {core.PermitRead, pricesPage},
+		"GET users":                   {core.PermitRead, usersPage},
+		"GET users/{id}":              {core.PermitRead, of(userKind.find)(userPage)},
+		"GET keys":                    {core.PermitRead, keysPage},
+		"GET keys/{id}":               {core.PermitRead, of(keyKind.find)(keyPage)},
+		"GET settings":                {core.PermitNothing, settingsPage},
+		"POST settings/password":      {core.PermitNothing, setPassword},
+		"POST settings/key-prefix":    {core.PermitOwn, setKeyPrefix},
+		"POST sessions/{id}/end":      {core.PermitNothing, endSession},
+		"POST sign-out":               {core.PermitNothing, signingOut((*signin.Service).SignOut)},
+		"POST sign-out-everywhere":    {core.PermitNothing, signingOut((*signin.Service).SignOutEverywhere)},
 	}
 	planKind.addRoutes(rs)
 	userKind.addRoutes(rs)
 	keyKind.addRoutes(rs)
-	addForm(rs, "keys/{id}/regenerate", "keys/{id}/regenerate", keyRegeneration, regenerationPage)
-	addForm(rs, "prices/edit", "prices", prices, pricesForm)
-	addForm(rs, "owner-keys/new", "owner-keys", nothing, newOwnerKeyPage)
-	addForm(rs, "owner-keys/{id}/regenerate", "owner-keys/{id}/regenerate", ownerKeyRegeneration, regenerationPage)
+	addForm(rs, core.PermitEdit, "keys/{id}/regenerate", "keys/{id}/regenerate", keyRegeneration, regenerationPage)
+	addForm(rs, core.PermitEdit, "prices/edit", "prices", prices, pricesForm)
+	addForm(rs, core.PermitOwn, "owner-keys/new", "owner-keys", nothing, newOwnerKeyPage)
+	addForm(rs, core.PermitOwn, "owner-keys/{id}/regenerate", "owner-keys/{id}/regenerate", ownerKeyRegeneration, regenerationPage)
+	addForm(rs, core.PermitOwn, "people/new", "people", nothing, newPersonPage)
+	addForm(rs, core.PermitOwn, "people/{id}/role", "people/{id}/role", person, personRolePage)
+	addForm(rs, core.PermitOwn, "people/{id}/link", "people/{id}/link", person, personLinkPage)
+	addForm(rs, core.PermitOwn, "people/{id}/remove", "people/{id}/remove", person, removePersonPage)
 	return rs
 }
 
-// addForm adds a page with a form, which posts to action. find reads what the form is about.
-func addForm[T any](rs routes, page, action string, find func(*request) (T, error), p formPage[T]) {
-	rs["GET "+page], rs["POST "+action] = of(find)(p.get), of(find)(p.post)
+// addForm adds a page with a form, which posts to action. Both need the permission. find reads what the form is about.
+func addForm[T any](rs routes, need core.Permission, page, action string, find func(*request) (T, error), p formPage[T]) {
+	rs["GET "+page], rs["POST "+action] = route{need, of(find)(p.get)}, route{need, of(find)(p.post)}
 }
+
+// permitting requires a permission.
+func permitting(need core.Permission, h handler) handler {
+	return func(q *request) error {
+		if err := q.signedIn.Person.Role.Needs(need); err != nil {
+			return err
+		}
+		return h(q)
+	}
+}
+
+// may reports whether whoever is signed in has a permission.
+func (q *request) may(p core.Permission) bool { return q.signedIn.Person.Role.May(p) }

@@ -72,12 +72,13 @@ func New(c Config) *Server {
 	s.mux.HandleFunc("GET "+Base+"assets/{name}", asset)
 	s.mux.Handle("GET "+Base+"sign-in", s.serve(signInPage))
 	s.mux.Handle("POST "+Base+"sign-in", s.serve(signIn))
-	for pattern, h := range newRoutes() {
+	for pattern, rt := range newRoutes() {
 		method, page, _ := strings.Cut(pattern, " ")
+		h := rt.handle
 		if method == http.MethodPost {
 			h = spendingToken(h)
 		}
-		s.mux.Handle(method+" "+Base+page, s.serve(signedIn(h)))
+		s.mux.Handle(method+" "+Base+page, s.serve(signedIn(permitting(rt.need, h))))
 	}
 	s.mux.Handle("/", s.serve(signedIn(func(*request) error { return errNotFound })))
 	return s
@@ -213,7 +214,7 @@ var endsAccess = map[string]bool{
 // for each session apart, so a session that floods the account cannot prevent others from ending it.
 func (q *request) throttled() string {
 	switch {
-	case endsAccess[q.r.URL.Path]:
+	case endsAccess[q.r.URL.Path], strings.HasPrefix(q.r.URL.Path, Base+"sessions/"):
 		return q.account() + " session " + string(q.signedIn.Session.Digest[:])
 	case q.live():
 		return q.account() + " live"
@@ -256,6 +257,7 @@ var statuses = map[core.Code]int{
 	core.CodeInvalidRequest:    http.StatusBadRequest,
 	core.CodeValidation:        http.StatusBadRequest,
 	core.CodeDuplicateEmail:    http.StatusBadRequest,
+	core.CodeForbidden:         http.StatusForbidden,
 	core.CodeNotFound:          http.StatusNotFound,
 	core.CodeUserNotFound:      http.StatusNotFound,
 	core.CodePlanNotFound:      http.StatusNotFound,

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -48,7 +49,7 @@ func (q *request) session(use bool) (*signin.SignedIn, error) {
 
 // client returns the address and the known-browser cookie of a sign-in.
 func (q *request) client() signin.Client {
-	by := signin.Client{Address: q.s.config.ClientIP(q.r)}
+	by := signin.Client{Address: q.s.config.ClientIP(q.r), UserAgent: q.r.UserAgent()}
 	if c, err := q.r.Cookie(BrowserCookieName); err == nil {
 		by.Browser = c.Value
 	}
@@ -77,26 +78,47 @@ func (q *request) askToSignIn() {
 }
 
 type signInView struct {
-	Link string // secret of a sign-in link, "" for a form with name and password
+	Text string
+	Help bool // say how to get a link
 	Form form
 }
 
 func signInPage(q *request) error {
-	return q.showSignIn(http.StatusOK, q.r.URL.Query().Get("link"), q.r.URL.Query().Get("next"), "", nil)
+	values := q.r.URL.Query()
+	return q.showSignIn(http.StatusOK, values.Get("link"), values.Get("next"), signin.Login{}, nil)
 }
 
-func (q *request) showSignIn(status int, link, next, name string, fault error) error {
-	f := form{Action: Base + "sign-in", Submit: "Sign in", Fault: errorText(fault)}
-	f.Hidden = []hidden{{"next", next}}
-	if link != "" {
+// showSignIn shows the sign-in page: for a link, for an invitation, or for a password.
+func (q *request) showSignIn(status int, link, next string, in signin.Login, fault error) error {
+	v := signInView{Form: form{Action: Base + "sign-in", Submit: "Sign in", Hidden: []hidden{{"next", next}}}}
+	f := &v.Form
+	switch {
+	case signin.IsInvitation(link):
+		a, p, err := q.svc.SignIn.Invited(q.r.Context(), link)
+		if err != nil {
+			return q.refuseSignIn(err, "", next, signin.Login{})
+		}
+		v.Text = p.Name + ", choose a password. Then you sign in to the account " + a.Name + " with your email " + p.Email + " and this password."
+		f.Submit, f.Hidden = "Set password", append(f.Hidden, hidden{"link", link})
+		f.Fields = []field{newPasswordField("At least 12 characters.")}
+	case link != "":
+		v.Text = "This link signs in once. It was made for you by whoever runs the server."
 		f.Hidden = append(f.Hidden, hidden{"link", link})
-	} else {
+	default:
+		v.Help = true
 		f.Fields = []field{
-			{Name: "name", Label: "Account", Value: name, Required: true, Autocomplete: "username", Autofocus: name == ""},
-			{Name: "password", Label: "Password", Type: "password", Required: true, Autocomplete: "current-password", Autofocus: name != ""},
+			{Name: "name", Label: "Account", Value: in.Account, Required: true, Autocomplete: "organization", Autofocus: in.Account == ""},
+			{Name: "email", Label: "Email", Value: in.Email, Autocomplete: "username", Hint: "Leave it empty for the password of the account."},
+			{Name: "password", Label: "Password", Type: "password", Required: true, Autocomplete: "current-password", Autofocus: in.Account != ""},
 		}
 	}
-	return q.render(status, "sign-in", "Sign in", signInView{link, f})
+	f.setFault(fault)
+	return q.render(status, "sign-in", "Sign in", v)
+}
+
+// newPasswordField is the field of a new password.
+func newPasswordField(hint string) field {
+	return field{Name: "password", Label: "New password", Type: "password", Required: true, Autocomplete: "new-password", Hint: hint, MinLength: signin.MinPasswordLength}
 }
 
 func signIn(q *request) error {
@@ -111,25 +133,34 @@ func signIn(q *request) error {
 		return err
 	}
 	post := q.r.PostForm
-	link, name := post.Get("link"), post.Get("name")
+	link, login := post.Get("link"), signin.Login{Account: post.Get("name"), Email: post.Get("email"), Password: post.Get("password")}
 	var in signin.Credentials
 	how := "password"
-	if link != "" {
+	switch {
+	case signin.IsInvitation(link):
+		how = "invitation"
+		in, err = q.svc.SignIn.ByInvitation(q.r.Context(), link, login.Password, q.client())
+	case link != "":
 		how = "link"
 		in, err = q.svc.SignIn.ByLink(q.r.Context(), link, q.client())
-	} else {
-		in, err = q.svc.SignIn.ByPassword(q.r.Context(), name, post.Get("password"), q.client())
+	default:
+		in, err = q.svc.SignIn.ByPassword(q.r.Context(), login, q.client())
 	}
 	if err != nil {
-		return q.refuseSignIn(err, post.Get("next"), name)
+		return q.refuseSignIn(err, link, post.Get("next"), login)
 	}
+	return q.startSession(in, how, post.Get("next"))
+}
+
+// startSession answers a sign-in with the cookies of the session, and redirects to a page. It ends the previous session of the browser.
+func (q *request) startSession(in signin.Credentials, how, next string) error {
 	q.logAuth(slog.LevelInfo, "signed in", how, func() string { return in.Account })
 	if before, err := q.session(false); err == nil { // end the previous session
 		_ = q.svc.SignIn.SignOut(q.r.Context(), before)
 	}
 	q.setCookie(CookieName, in.Session, Base, 0)
 	q.setCookie(BrowserCookieName, in.Browser, Base+"sign-in", int(core.BrowserLife/time.Second))
-	http.Redirect(q.w, q.r, dashboardPath(post.Get("next")), http.StatusSeeOther)
+	http.Redirect(q.w, q.r, dashboardPath(next), http.StatusSeeOther)
 	return nil
 }
 
@@ -145,21 +176,25 @@ var refusals = []struct {
 }{
 	{signin.ErrSignIn, http.StatusForbidden, 0, "wrong password"},
 	{signin.ErrSignInLink, http.StatusForbidden, 0, "wrong link"},
+	{signin.ErrInvitation, http.StatusForbidden, 0, "wrong invitation"},
 	{signin.ErrTooManyPasswords, http.StatusTooManyRequests, signin.WrongPasswordsIn, "too many wrong passwords"},
 	{signin.ErrBusy, http.StatusServiceUnavailable, retryBusy, "too many passwords wait"},
 }
 
-// refuseSignIn shows the form again with the fault. It returns any other error.
-func (q *request) refuseSignIn(err error, next, name string) error {
+// refuseSignIn shows the form again with the fault: that of the invitation if the password is too short. It returns any other error.
+func (q *request) refuseSignIn(err error, link, next string, in signin.Login) error {
+	if status, ok := formStatus(err); ok && core.ErrorCode(err) == core.CodeValidation {
+		return q.showSignIn(status, link, next, signin.Login{}, err)
+	}
 	for _, r := range refusals {
 		if !errors.Is(err, r.err) {
 			continue
 		}
-		q.logAuth(slog.LevelInfo, "sign-in refused", r.reason, func() string { return q.accountNamed(name) })
+		q.logAuth(slog.LevelInfo, "sign-in refused", r.reason, func() string { return q.accountNamed(in.Account) })
 		if r.retryAfter > 0 {
 			q.retryAfter(r.retryAfter)
 		}
-		return q.showSignIn(r.status, "", next, name, err)
+		return q.showSignIn(r.status, "", next, in, err)
 	}
 	return err
 }
@@ -183,7 +218,20 @@ func signingOut(end func(*signin.Service, context.Context, *signin.SignedIn) err
 	}
 }
 
+// endSession ends the session in the path.
+func endSession(q *request) error {
+	d, ok := secrets.ParseDigest(q.r.PathValue("id"))
+	if !ok {
+		return signin.ErrNoSession
+	}
+	if err := q.svc.SignIn.EndSession(q.r.Context(), q.signedIn, d); err != nil {
+		return err
+	}
+	return q.redirect("settings?done=ended")
+}
+
 type settingsView struct {
+	Person    core.Person
 	Password  form
 	KeyPrefix form
 	Prefixes  []string // that the account accepts besides the prefix of new keys
@@ -192,9 +240,12 @@ type settingsView struct {
 }
 
 type sessionView struct {
-	core.Session
+	signin.PersonSession
 	This bool
 }
+
+// Hex returns the digest of the session, which is no secret.
+func (v sessionView) Hex() string { return hex.EncodeToString(v.Digest[:]) }
 
 func settingsPage(q *request) error {
 	return q.showSettings(http.StatusOK, q.signedIn.Account.PrefixOfNewKeys(), nil, nil)
@@ -207,7 +258,7 @@ func (q *request) showSettings(status int, prefix string, prefixFault, passwordF
 		return err
 	}
 	a := q.signedIn.Account
-	v := settingsView{Form: q.token(), Prefixes: slices.DeleteFunc(append([]string{secrets.DefaultKeyPrefix}, a.KeyPrefixes...),
+	v := settingsView{Person: q.signedIn.Person, Form: q.token(), Prefixes: slices.DeleteFunc(append([]string{secrets.DefaultKeyPrefix}, a.KeyPrefixes...),
 		func(p string) bool { return p == a.PrefixOfNewKeys() })}
 	v.KeyPrefix = q.form("settings/key-prefix", "Save prefix", "", field{Name: "key_prefix", Label: "Prefix of new keys", Value: prefix, Required: true,
 		Hint: "As in acme_live_: letters a to z, digits and _, with _ at the end. Created and regenerated keys begin with it."})
@@ -223,8 +274,7 @@ func (q *request) showSettings(status int, prefix string, prefixFault, passwordF
 			fields = append(fields, field{Name: "current", Label: "Current password", Type: "password", Required: true, Autocomplete: "current-password"})
 		}
 	}
-	fields = append(fields, field{Name: "password", Label: "New password", Type: "password", Required: true, Autocomplete: "new-password",
-		Hint: "At least 12 characters. Setting it signs out every other browser.", MinLength: signin.MinPasswordLength})
+	fields = append(fields, newPasswordField("At least 12 characters. Setting it signs out your other browsers."))
 	v.Password = q.form("settings/password", submit, "", fields...)
 	v.Password.setFault(passwordFault)
 	return q.render(status, "settings", "Settings", v)

@@ -159,7 +159,7 @@ func TestPassword(t *testing.T) {
 
 	b = s.browser()
 	for _, wrong := range []url.Values{{"name": {"Acme"}, "password": {"wrong"}}, {"name": {"Nobody"}, "password": {password}}, {"name": {"Acme"}}, {}} {
-		p := s.signInForm(b, wrong).want(t, 403, "The name or the password is wrong")
+		p := s.signInForm(b, wrong).want(t, 403, "The name, the email or the password is wrong")
 		if strings.Contains(p.body, "wrong\"") {
 			t.Errorf("the password is on the page:\n%s", p.body)
 		}

@@ -132,6 +132,7 @@ var userKind = &kind[int64, core.User, core.UserPatch]{
 	of:      func(u *core.User) (id int64, name string, updated time.Time) { return u.ID, u.Name, u.UpdatedAt },
 	create:  withoutSecret((*service.Service).CreateUser),
 	update:  (*service.Service).UpdateUser,
+	toStop:  core.PermitEdit,
 	disable: func(disabled bool) core.UserPatch { return core.UserPatch{Disabled: &disabled} },
 	remove:  (*service.Service).DeleteUser,
 	missing: core.ErrUserNotFound,

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"embed"
+	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -20,11 +21,28 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// templates are the pages by name. Each file defines "main" and uses the layout and the components.
-var templates = parseTemplates()
+// templates are the pages by role and name. Each file defines "main" and uses the layout and the components. The function "may" of a template
+// reports whether the role has a permission. A stranger has the role "".
+var templates = map[core.Role]map[string]*template.Template{}
 
-func parseTemplates() map[string]*template.Template {
-	common := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/components.html"))
+func init() {
+	for _, role := range append(core.PersonRoles(), "") {
+		templates[role] = parseTemplates(role)
+	}
+}
+
+// permissions are the arguments of "may".
+var permissions = map[string]core.Permission{"support": core.PermitSupport, "edit": core.PermitEdit, "own": core.PermitOwn}
+
+func parseTemplates(role core.Role) map[string]*template.Template {
+	may := func(word string) (bool, error) {
+		p, ok := permissions[word]
+		if !ok {
+			return false, fmt.Errorf("there is no permission %q", word)
+		}
+		return role.May(p), nil
+	}
+	common := template.Must(template.New("").Funcs(functions).Funcs(template.FuncMap{"may": may}).ParseFS(templateFiles, "templates/layout.html", "templates/components.html"))
 	list, err := templateFiles.ReadDir("templates")
 	if err != nil {
 		panic(err) // impossible for embedded files
@@ -42,6 +60,7 @@ func parseTemplates() map[string]*template.Template {
 var functions = template.FuncMap{
 	"asset":    func(name string) string { return assetNames[name] },
 	"base":     func() string { return Base },
+	"browser":  browserOf,
 	"number":   humanize.Comma,
 	"limit":    limit,
 	"per":      per,
@@ -101,11 +120,13 @@ type layout struct {
 
 // doneTexts maps the query parameter done to a text about the previous action.
 var doneTexts = map[string]string{
-	"password": "The password is set. Every other browser was signed out.",
+	"password": "The password is set. Your other browsers were signed out.",
 	"prefix":   "Saved. Keys that you create or regenerate from now on begin with the new prefix.",
 	"created":  "Created.",
 	"saved":    "Saved.",
 	"deleted":  "Deleted.",
+	"ended":    "The session has ended.",
+	"removed":  "Removed: every session of the person has ended.",
 	"revoked":  "Revoked: the next request with that key is refused.",
 	"disabled": "Disabled: the next request is refused.",
 	"enabled":  "Enabled again.",
@@ -128,7 +149,11 @@ func (q *request) renderPart(name, part string, main any) error {
 
 func (q *request) write(status int, name, part string, data any) error {
 	var b bytes.Buffer
-	if err := templates[name].ExecuteTemplate(&b, part, data); err != nil {
+	role := core.Role("")
+	if q.signedIn != nil {
+		role = q.signedIn.Person.Role
+	}
+	if err := templates[role][name].ExecuteTemplate(&b, part, data); err != nil {
 		return err
 	}
 	answers := &q.s.strangerAnswers

@@ -40,7 +40,7 @@ func newDoors(t *testing.T, s *service.Service) *doors {
 	si, err := s.SignIn.SignedIn(t.Context(), d.signInByLink(d.link()).Session, true)
 	d.ok(err)
 	d.ok(s.SignIn.SetPassword(t.Context(), si, "", doorPassword))
-	c, err := s.SignIn.ByPassword(t.Context(), doorName, doorPassword, signin.Client{})
+	c, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: doorName, Password: doorPassword}, signin.Client{})
 	d.ok(err)
 	d.session, d.browser = c.Session, c.Browser
 	v, err := s.Validate(t.Context(), a.ID, service.Request{Secret: d.key, Cost: 1, HoldFor: time.Hour})
@@ -100,8 +100,8 @@ func (d *doors) answers(link string, unknown bool) map[string]string {
 		}
 		return string(v.Outcome) + " " + v.Refusal().Error()
 	}
-	_, byPassword := d.s.SignIn.ByPassword(ctx, name, doorPassword, signin.Client{Address: "192.0.2.1", Browser: browser})
-	_, byStranger := d.s.SignIn.ByPassword(ctx, name, doorPassword, signin.Client{Address: "192.0.2.2"})
+	_, byPassword := d.s.SignIn.ByPassword(ctx, signin.Login{Account: name, Password: doorPassword}, signin.Client{Address: "192.0.2.1", Browser: browser})
+	_, byStranger := d.s.SignIn.ByPassword(ctx, signin.Login{Account: name, Password: doorPassword}, signin.Client{Address: "192.0.2.2"})
 	_, byLink := d.s.SignIn.ByLink(ctx, link, signin.Client{})
 	_, bySession := d.s.SignIn.SignedIn(ctx, session, true)
 	_, byName := d.s.AccountByName(ctx, name)

@@ -82,7 +82,7 @@ func TestProcessors(t *testing.T) {
 				})
 			}
 			busy := func() bool {
-				_, err := s.SignIn.ByPassword(t.Context(), "Acme", "a password", signin.Client{})
+				_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "Acme", Password: "a password"}, signin.Client{})
 				return err == signin.ErrBusy
 			}
 			time.Sleep(time.Second)

@@ -55,9 +55,14 @@ func (s *Service) checkOpen(ctx context.Context, account string, closed error) e
 
 // Client is a browser that asks to sign in.
 type Client struct {
-	Address string // IP address
-	Browser string // Credentials.Browser of an earlier sign-in, "" for none
+	Address   string // IP address
+	Browser   string // Credentials.Browser of an earlier sign-in, "" for none
+	UserAgent string // of the browser
 }
+
+// Login is what somebody types to sign in: the name of the account, a password, and the email of a person. Without an email it is the password
+// of the account's own sign-in.
+type Login struct{ Account, Email, Password string }
 
 // Credentials are the secrets that a browser gets when it signs in.
 type Credentials struct {
@@ -68,9 +73,9 @@ type Credentials struct {
 
 // The errors of signing in.
 var (
-	// ErrSignIn means that the name or the password is wrong, or that the account has no password.
+	// ErrSignIn means that the name, the email or the password is wrong, or that there is no password.
 	// It does not say which.
-	ErrSignIn = &core.Error{Code: core.CodeUnauthorized, Message: "The name or the password is wrong"}
+	ErrSignIn = &core.Error{Code: core.CodeUnauthorized, Message: "The name, the email or the password is wrong"}
 	// ErrSignInLink means that a link was used, has expired or never existed.
 	ErrSignInLink = &core.Error{Code: core.CodeUnauthorized, Message: "This link was used already, or is older than ten minutes"}
 	// ErrSession means that a session has ended or never existed.
@@ -142,7 +147,7 @@ func (s *Service) ByLink(ctx context.Context, link string, by Client) (Credentia
 			return ErrSignInLink
 		}
 		ac.Links = slices.Delete(ac.Links, i, i+1)
-		addSession(ac, c, by, true, now)
+		addSession(ac, c, by, core.Session{ByLink: true}, now)
 		return nil
 	})
 	if errors.Is(err, core.ErrAccountNotFound) {
@@ -154,10 +159,9 @@ func (s *Service) ByLink(ctx context.Context, link string, by Client) (Credentia
 	return c, nil
 }
 
-// ByPassword returns the credentials of a new session for the account with the name. A wrong
-// name or password is [ErrSignIn], after the same work.
+// ByPassword returns the credentials of a new session. A wrong name, email or password is [ErrSignIn], after the same work.
 //
-// Wrong passwords are bounded by [WrongPasswords] for each name and each address, and by
+// Wrong passwords are bounded by [WrongPasswords] for each name with its email and each address, and by
 // [WrongPasswordsNetwork] for each network. Above the bound the error is [ErrTooManyPasswords]. A
 // browser that has signed in to the account before has a bound of its own instead. An attempt that
 // ends with an error other than ErrSignIn does not count as wrong.
@@ -165,9 +169,9 @@ func (s *Service) ByLink(ctx context.Context, link string, by Client) (Credentia
 // The first attempt of an account's known browsers or sessions goes ahead of all strangers. After a
 // wrong one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
 // attempts wait.
-func (s *Service) ByPassword(ctx context.Context, name, password string, by Client) (c Credentials, err error) {
-	name = strings.TrimSpace(name)
-	try, err := s.beginAttempt(ctx, name, by)
+func (s *Service) ByPassword(ctx context.Context, in Login, by Client) (c Credentials, err error) {
+	in.Account, in.Email = strings.TrimSpace(in.Account), core.FoldEmail(strings.TrimSpace(in.Email))
+	try, err := s.beginAttempt(ctx, in, by)
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -176,11 +180,11 @@ func (s *Service) ByPassword(ctx context.Context, name, password string, by Clie
 			s.attempts.forget(try)
 		}
 	}()
-	account, hash, err := s.passwordOf(ctx, name)
+	account, person, hash, err := s.passwordOf(ctx, in)
 	if err != nil {
 		return Credentials{}, err
 	}
-	right, err := s.hasher.matches(ctx, try.rank, hash, password)
+	right, err := s.hasher.matches(ctx, try.rank, hash, in.Password)
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -189,12 +193,12 @@ func (s *Service) ByPassword(ctx context.Context, name, password string, by Clie
 	}
 	c = newCredentials(account)
 	_, err = s.store.UpdateAccess(ctx, account, func(ac *core.Access) error {
-		if ac.Password != hash { // the password was changed since passwordOf
+		if now := ac.PasswordOf(person); now == nil || *now != hash { // the password was changed since passwordOf
 			return ErrSignIn
 		}
 		now := s.now()
 		ac.DropExpired(now)
-		addSession(ac, c, by, false, now)
+		addSession(ac, c, by, core.Session{PersonID: person}, now)
 		return nil
 	})
 	if errors.Is(err, core.ErrAccountNotFound) { // deleted since passwordOf
@@ -206,16 +210,16 @@ func (s *Service) ByPassword(ctx context.Context, name, password string, by Clie
 	return c, nil
 }
 
-// beginAttempt records that a client tries a password for the account with the name.
-func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*attempt, error) {
-	account, err := s.accountKnowing(ctx, name, by.Browser)
+// beginAttempt records that a client tries a password.
+func (s *Service) beginAttempt(ctx context.Context, in Login, by Client) (*attempt, error) {
+	account, err := s.accountKnowing(ctx, in, by.Browser)
 	if err != nil {
 		return nil, err
 	}
 	if account != "" {
 		return s.beginKnownAttempt(account, secrets.DigestOf(by.Browser))
 	}
-	t, ok := s.attempts.begin(s.clock(), nameSubject(name), addressSubjects(by.Address)...)
+	t, ok := s.attempts.begin(s.clock(), nameSubject(in), addressSubjects(by.Address)...)
 	if !ok {
 		return nil, ErrTooManyPasswords
 	}
@@ -235,8 +239,8 @@ func (s *Service) beginKnownAttempt(account string, browser secrets.Digest) (*at
 }
 
 // accountKnowing returns the id of the account with the name if the browser has signed in to it
-// before, else "".
-func (s *Service) accountKnowing(ctx context.Context, name, browser string) (account string, err error) {
+// before as the same person, else "".
+func (s *Service) accountKnowing(ctx context.Context, in Login, browser string) (account string, err error) {
 	account, ok := accountOfSecret(browser, browserPrefix)
 	if !ok {
 		return "", nil
@@ -249,52 +253,67 @@ func (s *Service) accountKnowing(ctx context.Context, name, browser string) (acc
 		return "", err
 	}
 	d, now := secrets.DigestOf(browser), s.now()
-	if !slices.ContainsFunc(ac.Browsers, func(b core.Browser) bool { return b.Digest.Equal(d) && b.Known(now) }) {
+	person, _, ok := personOf(ac, in.Email)
+	if !ok || !slices.ContainsFunc(ac.Browsers, func(b core.Browser) bool { return b.Digest.Equal(d) && b.Known(now) && b.PersonID == person }) {
 		return "", nil
 	}
 	a, err := core.Usable(s.store.Account(ctx, account))
 	switch {
 	case errors.Is(err, core.ErrAccountNotFound):
 		return "", nil
-	case err != nil || a.Name != name:
+	case err != nil || a.Name != in.Account:
 		return "", err
 	}
 	return account, nil
 }
 
-// passwordOf returns the account with a name and the hash of its password. Without such an account
-// or password the hash is "". Both cases take the same steps.
-func (s *Service) passwordOf(ctx context.Context, name string) (account, hash string, err error) {
-	a, err := s.accountByName(ctx, name)
+// personOf returns the id and the hash of the password of the person with an email. For the email "" both are those of the account's own
+// sign-in. ok is false for an unknown email.
+func personOf(ac *core.Access, email string) (person, hash string, ok bool) {
+	if email == "" {
+		return "", ac.Password, true
+	}
+	if p := ac.PersonByEmail(email); p != nil {
+		return p.ID, p.Password, true
+	}
+	return "", "", false
+}
+
+// passwordOf returns the account, the person and the hash of the password of a login. Without such an account, person
+// or password the hash is "". All cases take the same steps.
+func (s *Service) passwordOf(ctx context.Context, in Login) (account, person, hash string, err error) {
+	a, err := s.accountByName(ctx, in.Account)
 	if errors.Is(err, core.ErrAccountNotFound) {
 		a, err = &core.Account{}, nil
 	}
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
 	ac, err := s.store.Access(ctx, a.ID)
 	if errors.Is(err, core.ErrAccountNotFound) {
-		return "", "", nil
+		return "", "", "", nil
 	}
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
-	return a.ID, ac.Password, nil
+	person, hash, _ = personOf(ac, in.Email)
+	return a.ID, person, hash, nil
 }
 
 func newCredentials(account string) Credentials {
 	return Credentials{account, newSignInSecret(sessionPrefix, account), newSignInSecret(browserPrefix, account)}
 }
 
-// addSession adds a session and a browser. The browser replaces the former entry of the same client.
-func addSession(ac *core.Access, c Credentials, by Client, byLink bool, now time.Time) {
-	if len(ac.Sessions) >= core.MaxSessions {
-		slices.SortStableFunc(ac.Sessions, func(a, b core.Session) int { return a.SeenAt.Compare(b.SeenAt) })
+// addSession adds a session and a browser. The browser replaces the former entry of the same client. The members of se that do not depend
+// on the client are set.
+func addSession(ac *core.Access, c Credentials, by Client, se core.Session, now time.Time) {
+	se.Digest, se.CreatedAt, se.SeenAt = secrets.DigestOf(c.Session), now, now
+	se.Address, se.UserAgent = by.Address, core.CleanUserAgent(by.UserAgent)
+	ac.AddSession(se)
+	ac.AddBrowser(core.Browser{Digest: secrets.DigestOf(c.Browser), SeenAt: now, PersonID: se.PersonID}, secrets.DigestOf(by.Browser))
+	if p := ac.Person(se.PersonID); p != nil {
+		p.SeenAt = now
 	}
-	ac.Sessions = lastN(append(ac.Sessions, core.Session{Digest: secrets.DigestOf(c.Session), ByLink: byLink, CreatedAt: now, SeenAt: now}), core.MaxSessions)
-	before := secrets.DigestOf(by.Browser)
-	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b core.Browser) bool { return b.Digest.Equal(before) })
-	ac.Browsers = lastN(append(ac.Browsers, core.Browser{Digest: secrets.DigestOf(c.Browser), SeenAt: now}), core.MaxBrowsers)
 }
 
 // lastN returns the last n elements of a list.

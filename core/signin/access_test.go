@@ -178,7 +178,7 @@ func TestPassword(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
-	_, err := s.SignIn.ByPassword(t.Context(), "acme", "", from("192.0.2.1"))
+	_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: ""}, from("192.0.2.1"))
 	want(t, "an account without a password", err, signin.ErrSignIn)
 	si, mine := signedIn(t, s, "acme")
 	_, other := signedIn(t, s, "acme")
@@ -195,7 +195,7 @@ func TestPassword(t *testing.T) {
 	if _, err = s.SignIn.SignedIn(t.Context(), mine, true); err != nil {
 		t.Errorf("the session that set the password: %v", err)
 	}
-	secret, err := s.SignIn.ByPassword(t.Context(), " acme ", password, from("192.0.2.1"))
+	secret, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: " acme ", Password: password}, from("192.0.2.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestPassword(t *testing.T) {
 		t.Errorf("SignedIn: got %+v", si)
 	}
 	for _, w := range [][2]string{{"acme", password + " "}, {"acme", ""}, {"ACME", password}, {"nobody", password}, {"", ""}} {
-		_, err = s.SignIn.ByPassword(t.Context(), w[0], w[1], from("192.0.2.2"))
+		_, err = s.SignIn.ByPassword(t.Context(), signin.Login{Account: w[0], Password: w[1]}, from("192.0.2.2"))
 		want(t, fmt.Sprintf("%q", w), err, signin.ErrSignIn)
 	}
 	const next = "another long password"
@@ -214,7 +214,7 @@ func TestPassword(t *testing.T) {
 	if err := s.SignIn.SetPassword(t.Context(), si, password, next); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.SignIn.ByPassword(t.Context(), "acme", password, from("192.0.2.3"))
+	_, err = s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, from("192.0.2.3"))
 	want(t, "the password before", err, signin.ErrSignIn)
 	late, _ := signedIn(t, s, "acme")
 	now = now.Add(10 * time.Minute)
@@ -243,7 +243,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		tried := make(chan error, 25)
 		for i := range 25 {
 			wg.Go(func() {
-				_, err := s.SignIn.ByPassword(t.Context(), name, "wrong password", from(fmt.Sprintf("198.51.100.%d", i)))
+				_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: name, Password: "wrong password"}, from(fmt.Sprintf("198.51.100.%d", i)))
 				tried <- err
 			})
 		}
@@ -260,22 +260,22 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		if wrong != signin.WrongPasswords {
 			t.Errorf("%s: got %d passwords tried, want %d", name, wrong, signin.WrongPasswords)
 		}
-		_, err := s.SignIn.ByPassword(t.Context(), name, password, from("203.0.113.1"))
+		_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: name, Password: password}, from("203.0.113.1"))
 		want(t, name+" with the right password after too many", err, signin.ErrTooManyPasswords)
 	}
 	now = now.Add(15 * time.Minute)
 	for i := range signin.WrongPasswords + 2 { // right passwords do not count
-		if _, err := s.SignIn.ByPassword(t.Context(), "acme", password, from("2001:db8::1")); err != nil {
+		if _, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, from("2001:db8::1")); err != nil {
 			t.Fatalf("right password %d: %v", i, err)
 		}
 	}
 	for i := range signin.WrongPasswords {
-		_, err := s.SignIn.ByPassword(t.Context(), fmt.Sprintf("nobody %d", i), "wrong password", from(fmt.Sprintf("2001:db8::%d", i)))
+		_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: fmt.Sprintf("nobody %d", i), Password: "wrong password"}, from(fmt.Sprintf("2001:db8::%d", i)))
 		want(t, "a wrong password", err, signin.ErrSignIn)
 	}
-	_, err := s.SignIn.ByPassword(t.Context(), "acme", password, from("2001:db8::ffff"))
+	_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, from("2001:db8::ffff"))
 	want(t, "an address of the same network", err, signin.ErrTooManyPasswords)
-	if _, err := s.SignIn.ByPassword(t.Context(), "acme", password, from("2001:db8:0:1::1")); err != nil {
+	if _, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, from("2001:db8:0:1::1")); err != nil {
 		t.Errorf("an address of another network: %v", err)
 	}
 }

@@ -52,8 +52,9 @@ type subject struct {
 
 func newAttempts() *attempts { return &attempts{counts: map[secrets.Digest]int{}} }
 
-func nameSubject(name string) subject {
-	return subject{secrets.DigestOf("name " + name), WrongPasswords}
+// nameSubject is the name of an account with the folded email of a person, whether both exist or not.
+func nameSubject(in Login) subject {
+	return subject{secrets.DigestOf("name " + in.Account + "\x00" + in.Email), WrongPasswords}
 }
 
 // networks returns the networks of an address: that of one client, the block of one customer of a provider, and one of unrelated clients. They

@@ -30,7 +30,7 @@ func withAttackers(t *testing.T, address func(n int) string, test func(t *testin
 		if err := s.SignIn.SetPassword(t.Context(), si, "", password); err != nil {
 			t.Fatal(err)
 		}
-		c, err := s.SignIn.ByPassword(t.Context(), "acme", password, from("192.0.2.1"))
+		c, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, from("192.0.2.1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func withAttackers(t *testing.T, address func(n int) string, test func(t *testin
 					n++
 					i := n
 					mu.Unlock()
-					_, _ = s.SignIn.ByPassword(ctx, fmt.Sprint("name ", i), "wrong", from(address(i)))
+					_, _ = s.SignIn.ByPassword(ctx, signin.Login{Account: fmt.Sprint("name ", i), Password: "wrong"}, from(address(i)))
 					time.Sleep(hashDuration / 2)
 				}
 			})
@@ -78,7 +78,7 @@ func TestSignInDuringAttack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withAttackers(t, address, func(t *testing.T, s *service.Service, known signin.Client) {
 				for i := range 20 {
-					c, err := s.SignIn.ByPassword(t.Context(), "acme", password, known)
+					c, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, known)
 					if err != nil {
 						t.Errorf("a known browser, attempt %d: %v", i, err)
 					}
@@ -86,7 +86,7 @@ func TestSignInDuringAttack(t *testing.T) {
 				}
 				for i := range 20 {
 					stranger := from(fmt.Sprintf("198.51.100.%d", i))
-					if _, err := s.SignIn.ByPassword(t.Context(), "acme", password, stranger); err != nil {
+					if _, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, stranger); err != nil {
 						t.Errorf("another network, attempt %d: %v", i, err)
 					}
 				}
@@ -107,13 +107,13 @@ func TestKnownBrowserGoesFirst(t *testing.T) {
 	withAttackers(t, fresh, func(t *testing.T, s *service.Service, known signin.Client) {
 		for range 5 {
 			begun := time.Now()
-			c, err := s.SignIn.ByPassword(t.Context(), "acme", password, known)
+			c, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, known)
 			if err != nil || time.Since(begun) > 2*hashDuration {
 				t.Fatalf("a known browser: %v after %v, want its turn after one other", err, time.Since(begun))
 			}
 			known.Browser = c.Browser
 			begun = time.Now()
-			if _, err := s.SignIn.ByPassword(t.Context(), "acme", password, from("198.51.100.1")); err != nil && err != signin.ErrBusy || time.Since(begun) > 11*time.Second {
+			if _, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, from("198.51.100.1")); err != nil && err != signin.ErrBusy || time.Since(begun) > 11*time.Second {
 				t.Errorf("an unknown browser: %v after %v, want an answer within 11 s", err, time.Since(begun))
 			}
 		}
@@ -134,13 +134,13 @@ func TestKnownBrowsersLeaveTurns(t *testing.T) {
 			if err := s.SignIn.SetPassword(ctx, si, "", password); err != nil {
 				t.Fatal(err)
 			}
-			c, err := s.SignIn.ByPassword(ctx, name, password, from("192.0.2.1"))
+			c, err := s.SignIn.ByPassword(ctx, signin.Login{Account: name, Password: password}, from("192.0.2.1"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			owners.Go(func() {
 				for ctx.Err() == nil {
-					if next, err := s.SignIn.ByPassword(ctx, name, password, signin.Client{Address: "192.0.2.1", Browser: c.Browser}); err == nil {
+					if next, err := s.SignIn.ByPassword(ctx, signin.Login{Account: name, Password: password}, signin.Client{Address: "192.0.2.1", Browser: c.Browser}); err == nil {
 						c = next
 					}
 				}
@@ -150,7 +150,7 @@ func TestKnownBrowsersLeaveTurns(t *testing.T) {
 		for range 5 {
 			time.Sleep(10 * hashDuration) // the rest after the stranger before
 			begun := time.Now()
-			_, err := s.SignIn.ByPassword(t.Context(), "nobody", password, from("198.51.100.1"))
+			_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "nobody", Password: password}, from("198.51.100.1"))
 			if waited := time.Since(begun); err != signin.ErrSignIn || waited > 3*hashDuration {
 				t.Errorf("a stranger: %v after %v, want an answer after at most two other passwords", err, waited)
 			}
@@ -169,7 +169,7 @@ func TestStrangersTakeATenth(t *testing.T) {
 		s.SignIn.OnHash(func() { time.Sleep(hashDuration); hashes++ })
 		begun := time.Now()
 		for i := range 10 {
-			if _, err := s.SignIn.ByPassword(t.Context(), fmt.Sprint("name ", i), password, from(fmt.Sprintf("198.51.%d.1", i))); err != signin.ErrSignIn {
+			if _, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: fmt.Sprint("name ", i), Password: password}, from(fmt.Sprintf("198.51.%d.1", i))); err != signin.ErrSignIn {
 				t.Errorf("stranger %d: got %v, want %v", i, err, signin.ErrSignIn)
 			}
 		}
@@ -178,7 +178,7 @@ func TestStrangersTakeATenth(t *testing.T) {
 		}
 		time.Sleep(10 * hashDuration)
 		begun = time.Now()
-		_, err := s.SignIn.ByPassword(t.Context(), "nobody", password, from("203.0.113.1"))
+		_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "nobody", Password: password}, from("203.0.113.1"))
 		if took := time.Since(begun); err != signin.ErrSignIn || took != hashDuration {
 			t.Errorf("a stranger after a pause: %v after %v, want no wait", err, took)
 		}
@@ -195,7 +195,7 @@ func TestHasherGivesUp(t *testing.T) {
 		try := func(ctx context.Context, address string) chan error {
 			done := make(chan error, 1)
 			go func() {
-				_, err := s.SignIn.ByPassword(ctx, "acme", password, from(address))
+				_, err := s.SignIn.ByPassword(ctx, signin.Login{Account: "acme", Password: password}, from(address))
 				done <- err
 			}()
 			synctest.Wait()
@@ -229,7 +229,7 @@ func TestWrongPasswordsOfNetwork(t *testing.T) {
 		s.SignIn.OnHash(func() {})
 		tried := 0
 		for i := range 2 * signin.WrongPasswordsNetwork {
-			_, err := s.SignIn.ByPassword(t.Context(), fmt.Sprint("name ", i), "wrong", from(fmt.Sprintf(tc.address, i)))
+			_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: fmt.Sprint("name ", i), Password: "wrong"}, from(fmt.Sprintf(tc.address, i)))
 			if errors.Is(err, signin.ErrSignIn) {
 				tried++
 			}
@@ -237,7 +237,7 @@ func TestWrongPasswordsOfNetwork(t *testing.T) {
 		if tried != signin.WrongPasswordsNetwork {
 			t.Errorf("%s: got %d passwords tried, want %d", tc.name, tried, signin.WrongPasswordsNetwork)
 		}
-		_, err := s.SignIn.ByPassword(t.Context(), "name", "wrong", from(tc.other))
+		_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "name", Password: "wrong"}, from(tc.other))
 		want(t, tc.name+": another network", err, signin.ErrSignIn)
 	}
 }
@@ -257,13 +257,13 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 	}
 	lock := func(name string) {
 		for i := range signin.WrongPasswords {
-			_, _ = s.SignIn.ByPassword(t.Context(), name, "wrong", from(fmt.Sprintf("10.0.%d.1", i)))
+			_, _ = s.SignIn.ByPassword(t.Context(), signin.Login{Account: name, Password: "wrong"}, from(fmt.Sprintf("10.0.%d.1", i)))
 		}
-		_, err := s.SignIn.ByPassword(t.Context(), name, password, from("192.0.2.1"))
+		_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: name, Password: password}, from("192.0.2.1"))
 		want(t, "an unknown browser", err, signin.ErrTooManyPasswords)
 	}
 	signIn := func(name, password string, b signin.Client) error {
-		_, err := s.SignIn.ByPassword(t.Context(), name, password, b)
+		_, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: name, Password: password}, b)
 		return err
 	}
 	_, link, _, _ := s.SignIn.NewLink(t.Context(), "acme")
@@ -272,7 +272,7 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock("acme")
-	c, err := s.SignIn.ByPassword(t.Context(), "acme", password, signin.Client{Browser: byLink.Browser})
+	c, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, signin.Client{Browser: byLink.Browser})
 	if err != nil {
 		t.Fatalf("a known browser: %v", err)
 	}
@@ -311,13 +311,13 @@ func TestAttemptsAreBounded(t *testing.T) {
 	s := newService(&now)
 	s.SignIn.OnHash(func() {})
 	for i := range signin.MaxAttempts + 1000 {
-		_, _ = s.SignIn.ByPassword(t.Context(), fmt.Sprint("name ", i), "wrong", from(fmt.Sprintf("%x:%x:%x::1", 0x2000+i, 1, 1)))
+		_, _ = s.SignIn.ByPassword(t.Context(), signin.Login{Account: fmt.Sprint("name ", i), Password: "wrong"}, from(fmt.Sprintf("%x:%x:%x::1", 0x2000+i, 1, 1)))
 	}
 	if n, subjects := s.SignIn.Attempts(); n != signin.MaxAttempts || subjects > 4*n {
 		t.Errorf("got %d attempts of %d subjects, want %d of at most 4 each", n, subjects, signin.MaxAttempts)
 	}
 	now = now.Add(signin.WrongPasswordsIn)
-	_, _ = s.SignIn.ByPassword(t.Context(), "name", "wrong", from("192.0.2.1"))
+	_, _ = s.SignIn.ByPassword(t.Context(), signin.Login{Account: "name", Password: "wrong"}, from("192.0.2.1"))
 	if n, subjects := s.SignIn.Attempts(); n != 1 || subjects != 4 {
 		t.Errorf("after 15 minutes: got %d attempts of %d subjects, want 1 of 4", n, subjects)
 	}
@@ -336,7 +336,7 @@ func TestStoredHashIsBounded(t *testing.T) {
 		if _, err := store.UpdateAccess(t.Context(), a.ID, func(ac *core.Access) error { ac.Password = hash; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.SignIn.ByPassword(t.Context(), "acme", password, from("192.0.2.1")) // a larger cost ends the test by its memory or its time
+		_, err = s.SignIn.ByPassword(t.Context(), signin.Login{Account: "acme", Password: password}, from("192.0.2.1")) // a larger cost ends the test by its memory or its time
 		if err == nil || errors.Is(err, signin.ErrSignIn) {
 			t.Errorf("%s: got %v, want that the hash is refused", parameters, err)
 		}

@@ -16,14 +16,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// SignedIn is the account and the session of a request.
+// SignedIn is who is signed in: the account, the session and the person of a request.
 type SignedIn struct {
 	Account     *core.Account
 	Session     core.Session
-	HasPassword bool // the account has a password
+	Person      core.Person // without an id, with the role of an owner: the account's own sign-in
+	HasPassword bool        // the person, or the account's own sign-in, has a password
 
 	secret string // of the session
 }
+
+// seesAll reports whether somebody sees and ends the sessions of everybody.
+func (si *SignedIn) seesAll() bool { return si.Person.Role.May(core.PermitOwn) }
+
+// sees reports whether somebody sees and ends the sessions of a person.
+func (si *SignedIn) sees(person string) bool { return si.seesAll() || person == si.Person.ID }
 
 // ErrFormToken means that a form was already sent, has expired, or belongs to another session.
 var ErrFormToken = core.Invalid("form", "This form was already sent or has expired: check whether the change is done, and fill in the form again if it is not")
@@ -61,13 +68,20 @@ func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*Signe
 				return ErrSession
 			}
 			se.SeenAt = now
+			if p := ac.Person(se.PersonID); p != nil {
+				p.SeenAt = now
+			}
 			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return &SignedIn{Account: a, Session: *se, HasPassword: ac.Password != "", secret: secret}, nil
+	si := &SignedIn{Account: a, Session: *se, Person: core.Person{Role: core.RoleOwner}, HasPassword: *ac.PasswordOf(se.PersonID) != "", secret: secret}
+	if se.PersonID != "" {
+		si.Person = *ac.Person(se.PersonID)
+	}
+	return si, nil
 }
 
 // SignOut ends a session. A session that has already ended is no error.
@@ -77,20 +91,52 @@ func (s *Service) SignOut(ctx context.Context, si *SignedIn) error {
 	})
 }
 
-// SignOutEverywhere ends all sessions of the account and its links, and forgets its browsers.
+// SignOutEverywhere ends all sessions that [Service.Sessions] lists, and forgets their browsers. An owner also ends the links of the account.
 func (s *Service) SignOutEverywhere(ctx context.Context, si *SignedIn) error {
-	return s.updateAccess(ctx, si, func(ac *core.Access) { ac.Sessions, ac.Links, ac.Browsers = nil, nil, nil })
+	return s.updateAccess(ctx, si, func(ac *core.Access) {
+		ac.EndSessions(si.sees)
+		if si.seesAll() {
+			ac.Links = nil
+		}
+	})
 }
 
-// Sessions returns the sessions of the account, the latest first.
-func (s *Service) Sessions(ctx context.Context, si *SignedIn) ([]core.Session, error) {
+// PersonSession is a session with its person.
+type PersonSession struct {
+	core.Session
+	Person *core.Person // nil: the account's own sign-in
+}
+
+// Sessions returns the own sessions, and for an owner those of everybody, the latest first.
+func (s *Service) Sessions(ctx context.Context, si *SignedIn) (list []PersonSession, err error) {
 	ac, err := s.store.Access(ctx, si.Account.ID)
 	if err != nil {
 		return nil, err
 	}
 	ac.DropExpired(s.now())
 	slices.Reverse(ac.Sessions)
-	return ac.Sessions, nil
+	for _, se := range ac.Sessions {
+		if si.sees(se.PersonID) {
+			list = append(list, PersonSession{se, ac.Person(se.PersonID)})
+		}
+	}
+	return list, nil
+}
+
+// ErrNoSession means that a session to end is not among those that somebody sees.
+var ErrNoSession = &core.Error{Code: core.CodeNotFound, Message: "There is no such session"}
+
+// EndSession ends the session with a digest, which [Service.Sessions] must list: otherwise it is [ErrNoSession].
+func (s *Service) EndSession(ctx context.Context, si *SignedIn, d secrets.Digest) error {
+	_, err := s.store.UpdateAccess(ctx, si.Account.ID, func(ac *core.Access) error {
+		i := slices.IndexFunc(ac.Sessions, func(se core.Session) bool { return se.Digest.Equal(d) && si.sees(se.PersonID) })
+		if i < 0 {
+			return ErrNoSession
+		}
+		ac.Sessions = slices.Delete(ac.Sessions, i, i+1)
+		return nil
+	})
+	return err
 }
 
 // AsksPassword reports whether [Service.SetPassword] requires the current password. A session that
@@ -99,15 +145,24 @@ func (s *Service) AsksPassword(si *SignedIn) bool {
 	return si.HasPassword && !(si.Session.ByLink && s.now().Before(si.Session.CreatedAt.Add(SignInLinkLife)))
 }
 
-// SetPassword sets the password of the account. It ends all links, and all sessions but this one.
-// If [Service.AsksPassword] returns true it checks the current password. A session may try
-// [WrongPasswords] passwords in [WrongPasswordsIn].
-func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, password string) (err error) {
+// CheckPassword returns a validation error unless a new password is long enough.
+func CheckPassword(password string) error {
 	switch {
 	case utf8.RuneCountInString(password) < MinPasswordLength:
 		return core.Invalid("password", "A password has at least 12 characters")
 	case len(password) > MaxPasswordLength:
 		return core.Invalid("password", "A password has at most 1024 bytes")
+	}
+	return nil
+}
+
+// SetPassword sets the password of the person, or of the account's own sign-in. It ends all other sessions of the person, and for the
+// account's own sign-in all links.
+// If [Service.AsksPassword] returns true it checks the current password. A session may try
+// [WrongPasswords] passwords in [WrongPasswordsIn].
+func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, password string) (err error) {
+	if err := CheckPassword(password); err != nil {
+		return err
 	}
 	try, err := s.beginKnownAttempt(si.Account.ID, si.Session.Digest)
 	if err != nil {
@@ -122,7 +177,11 @@ func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, passwo
 	if err != nil {
 		return err
 	}
-	before := ac.Password
+	stored := ac.PasswordOf(si.Person.ID)
+	if stored == nil {
+		return ErrSession
+	}
+	before := *stored
 	if before != "" && s.AsksPassword(si) {
 		right, err := s.hasher.matches(ctx, try.rank, before, current)
 		if err != nil {
@@ -138,11 +197,16 @@ func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, passwo
 	}
 	_, err = s.store.UpdateAccess(ctx, si.Account.ID, func(ac *core.Access) error {
 		se := ac.LiveSession(si.Session.Digest, s.now())
-		if se == nil || ac.Password != before {
+		if se == nil || *ac.PasswordOf(si.Person.ID) != before {
 			return ErrSession // the session has ended, or the password was changed
 		}
 		se.ByLink = false // from now on the password is required
-		ac.Password, ac.Links, ac.Sessions = hash, nil, []core.Session{*se}
+		if *ac.PasswordOf(si.Person.ID) = hash; si.Person.ID == "" {
+			ac.Links = nil
+		}
+		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(other core.Session) bool {
+			return other.PersonID == si.Person.ID && !other.Digest.Equal(si.Session.Digest)
+		})
 		return nil
 	})
 	return err

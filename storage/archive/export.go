@@ -186,7 +186,7 @@ func (e *export) ownerKeys(ctx context.Context, account string) error {
 
 func (e *export) access(ctx context.Context, account string) error {
 	a, err := e.s.Access(ctx, account)
-	if err != nil || a.Password == "" && len(a.Links)+len(a.Sessions)+len(a.Browsers) == 0 {
+	if err != nil || a.Password == "" && len(a.Links)+len(a.People)+len(a.Sessions)+len(a.Browsers) == 0 {
 		return err
 	}
 	return e.record(ctx, KindAccess, &Access{account, *a})

@@ -103,6 +103,7 @@ func (m *machine) accessUpdate(t *rapid.T) {
 	account, abort, to := m.anyAccount(t), rapid.Bool().Draw(t, "abort"), someAccess()
 	if m.obeys {
 		to.Password = "$argon2id$v=19$m=19456,t=2,p=1$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"
+		to.People[0].Password = to.Password
 	}
 	to.Links = to.Links[:rapid.IntRange(0, 2).Draw(t, "links")]
 	to.Sessions = to.Sessions[rapid.IntRange(0, 2).Draw(t, "first session"):]

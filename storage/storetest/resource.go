@@ -32,7 +32,7 @@ func newAccount(id string) (*core.Account, *core.OwnerKey) {
 
 func newOwnerKey(account, id string) *core.OwnerKey {
 	return &core.OwnerKey{AccountID: account, ID: id, Name: id, Digest: secrets.DigestOf(account + id),
-		Hint: "lk_…" + id, CreatedAt: noon}
+		Hint: "lk_…" + id, CreatedAt: noon, Role: core.RoleSupport}
 }
 
 // someAccess returns an Access with every member set.
@@ -40,10 +40,13 @@ func someAccess() core.Access {
 	return core.Access{
 		Password: "$argon2id$v=19$Ünïcode \x00",
 		Links:    []core.SignInLink{{Digest: secrets.DigestOf("link 1"), ExpiresAt: noon.In(abroad)}, {Digest: secrets.DigestOf("link 2"), ExpiresAt: noon}},
-		Sessions: []core.Session{{Digest: secrets.DigestOf("session 1"), ByLink: true, CreatedAt: noon, SeenAt: noon.Add(time.Nanosecond)},
+		People: []core.Person{{ID: "person_1", Name: awkwardName, Email: "one@example.com", Role: core.RoleOwner, Password: "$argon2id$v=19$Ünïcode \x00", CreatedAt: noon, SeenAt: noon.In(abroad)},
+			{ID: "person_2", Name: "two", Email: "two@example.com", Role: core.RoleViewer, CreatedAt: noon,
+				Invitation: &core.SignInLink{Digest: secrets.DigestOf("invitation"), ExpiresAt: noon.In(abroad)}}},
+		Sessions: []core.Session{{Digest: secrets.DigestOf("session 1"), PersonID: "person_1", Address: "192.0.2.1", UserAgent: "Mozilla/5.0 (X11; Linux)", ByLink: true, CreatedAt: noon, SeenAt: noon.Add(time.Nanosecond)},
 			{Digest: secrets.DigestOf("session 2"), CreatedAt: noon.Add(time.Hour), SeenAt: noon.Add(time.Hour), FormsAfter: noon,
 				SpentForms: []core.FormToken{{ID: "form 1", At: noon}, {ID: "form 2", At: noon.Add(time.Minute)}}}},
-		Browsers: []core.Browser{{Digest: secrets.DigestOf("browser 1"), SeenAt: noon}, {Digest: secrets.DigestOf("browser 2"), SeenAt: noon.Add(time.Hour)}},
+		Browsers: []core.Browser{{Digest: secrets.DigestOf("browser 1"), SeenAt: noon, PersonID: "person_1"}, {Digest: secrets.DigestOf("browser 2"), SeenAt: noon.Add(time.Hour)}},
 	}
 }
 
