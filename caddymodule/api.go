@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
@@ -23,6 +25,10 @@ func init() { caddy.RegisterModule(new(API)) }
 type API struct {
 	// Whether to serve the dashboard. Default: true.
 	Dashboard *bool `json:"dashboard,omitempty"`
+
+	// The email of the person whom an authentication handler in front has authenticated, such as `{http.auth.user.email}`. That person of
+	// an account signs in to the dashboard without a password. It needs placeholders whose values no client chooses. Default: nobody is.
+	People string `json:"people,omitempty"`
 
 	app       *App
 	server    *adminapi.Server
@@ -46,8 +52,31 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if _, err := checkLogs(ctx, nil, false); err != nil {
 		return err
 	}
+	if err := checkPeople(a.People); err != nil {
+		return err
+	}
 	a.serve(mod.(*App), ctx.Slogger())
 	return nil
+}
+
+// checkPeople returns an error unless people is empty or one placeholder: with more around it, all clients without an email would be one person.
+func checkPeople(people string) error {
+	if people == "" || onePlaceholder.MatchString(people) {
+		return nil
+	}
+	return fmt.Errorf("people: want one placeholder and nothing else, such as {http.auth.user.email}, got %q", secrets.MaskSecrets(people))
+}
+
+// email returns the email of the person whom the server has authenticated for a request, "" for nobody.
+func (a *API) email(r *http.Request) string {
+	if a.People == "" {
+		return ""
+	}
+	repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return ""
+	}
+	return strings.TrimSpace(repl.ReplaceAll(a.People, ""))
 }
 
 // serve creates the servers of the REST API and the dashboard.
@@ -60,7 +89,11 @@ func (a *API) serve(app *App, log *slog.Logger) {
 	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, Stopping: stopping, ClientIP: clientIP, Logger: log,
 		OnDecision: metrics.validated, OnSettled: app.settled, OnFault: metrics.failed})
 	if a.Dashboard == nil || *a.Dashboard {
-		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
+		account := ""
+		if len(app.Accounts) == 1 {
+			account = app.Accounts[0].Name
+		}
+		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Email: a.email, Account: account, Logger: log})
 	}
 }
 

@@ -98,7 +98,7 @@ var blockOf = func() map[string]string {
 		"the global option " + appName:         "store key_cache history_retention service_rate_limit thresholds max_users max_keys max_plans",
 		"the directive " + appName:             "keep_key cost charge clamp count_on on_unknown request_id on_store_error observe errors headers",
 		"a block account in the global option": "key_prefix",
-		"the directive " + apiDirective:        "dashboard",
+		"the directive " + apiDirective:        "dashboard people",
 	} {
 		for word := range strings.FieldsSeq(its) {
 			of[word] = block

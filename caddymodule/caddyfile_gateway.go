@@ -18,6 +18,10 @@ func (a *API) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	return words{parse: map[string]parser{
+		"people": one(func(_, arg string) error {
+			a.People = arg
+			return checkPeople(arg)
+		}),
 		"dashboard": one(func(_, arg string) error {
 			if arg != "off" && arg != "on" {
 				return fmt.Errorf("dashboard: want off or on, got %q", arg)

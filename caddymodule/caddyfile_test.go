@@ -52,6 +52,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 		{"badger without a directory", "badger", new(BadgerStore), `{}`},
 		{"api", "limitkeeper_api", new(API), `{}`},
 		{"api, dashboard off", "limitkeeper_api {\ndashboard off\n}", new(API), `{"dashboard": false}`},
+		{"api, people", "limitkeeper_api {\npeople {http.auth.user.email}\n}", new(API), `{"people": "{http.auth.user.email}"}`},
 		{"api, dashboard on", "limitkeeper_api {\ndashboard on\n}", new(API), `{"dashboard": true}`},
 		{"gateway, nothing", "limitkeeper", new(Gateway), `{}`},
 		{"gateway, everything", `limitkeeper {
@@ -202,6 +203,11 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"headers twice", site("headers all\nheaders none"), "headers is given twice", "4"},
 		{"on_store_error that is none", site("on_store_error maybe"), `want deny or allow, got "maybe"`, "3"},
 		{"unknown word in the api", ":8080 {\n\tlimitkeeper_api {\n\t\tfrob\n\t}\n}\n", `unknown word "frob"`, "3"},
+		{"people without a placeholder", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople ann@example.com\n\t}\n}\n", "want one placeholder and nothing else", "3"},
+		{"people with more than a placeholder", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople {http.auth.user.id}@example.com\n\t}\n}\n", "want one placeholder and nothing else", "3"},
+		{"people without an argument", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople\n\t}\n}\n", "wrong argument count", "3"},
+		{"people twice", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople {a}\n\t\tpeople {b}\n\t}\n}\n", "people is given twice", "4"},
+		{"people in the gateway", site("people {http.auth.user.id}"), "it is a word of the directive limitkeeper_api", "3"},
 		{"dashboard that is neither", ":8080 {\n\tlimitkeeper_api {\n\t\tdashboard maybe\n\t}\n}\n", "want off or on", "3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -71,6 +71,7 @@ type Session struct {
 	Digest    secrets.Digest `json:"digest"`              // of the secret in the browser
 	PersonID  string         `json:"person_id,omitempty"` // who is signed in; "": the account's own sign-in
 	ByLink    bool           `json:"by_link,omitempty"`
+	ByServer  bool           `json:"by_server,omitempty"` // the server has authenticated the person
 	CreatedAt time.Time      `json:"created_at"`
 	SeenAt    time.Time      `json:"seen_at"` // last use, to 5 minutes
 

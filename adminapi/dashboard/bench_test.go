@@ -51,7 +51,7 @@ func BenchmarkPages(b *testing.B) {
 		}
 	}
 	handler := dashboard.New(dashboard.Config{Service: func() *service.Service { return svc },
-		Secure: func(*http.Request) bool { return true }, ClientIP: func(*http.Request) string { return "192.0.2.1" }, Logger: discard})
+		Secure: func(*http.Request) bool { return true }, ClientIP: func(*http.Request) string { return "192.0.2.1" }, Email: func(*http.Request) string { return "" }, Logger: discard})
 	_, link, _, err := svc.SignIn.NewLink(ctx, "Acme")
 	if err != nil {
 		b.Fatal(err)

@@ -34,6 +34,8 @@ type site struct {
 	acc   *core.Account
 	now   func() time.Time
 	log   lines // of the dashboard
+
+	single string // the account of people whom the server has authenticated
 }
 
 // lines is the text of a log.
@@ -74,7 +76,8 @@ func newSiteAt(t testing.TB, now func() time.Time) *site {
 	service := func() *service.Service { return svc }
 	secure := func(r *http.Request) bool { return r.TLS != nil }
 	clientIP := func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] }
-	pages := dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: slog.New(slog.NewTextHandler(&s.log, nil))})
+	pages := dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Email: func(r *http.Request) string { return r.Header.Get("X-Test-Email") },
+		Account: s.single, Logger: slog.New(slog.NewTextHandler(&s.log, nil))})
 	api := adminapi.New(adminapi.Config{Service: service, Secure: secure, ClientIP: clientIP, OnDecision: func(time.Duration) {},
 		OnFault: func(error) {}, Logger: slog.New(slog.DiscardHandler)})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

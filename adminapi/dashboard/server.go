@@ -38,6 +38,11 @@ type Config struct {
 	Secure func(*http.Request) bool
 	// ClientIP returns the address of the client.
 	ClientIP func(*http.Request) string
+	// Email returns the email of the person whom the server has authenticated for the request, "" for nobody. That person signs in without
+	// a password.
+	Email func(*http.Request) string
+	// Account is the name of the account that such a person signs in to, "" if the person names it.
+	Account string
 	// Logger gets the causes of 500 and 503 answers, and each sign-in and refusal: at most 60 lines
 	// a minute for each message and reason, and never a secret.
 	Logger *slog.Logger

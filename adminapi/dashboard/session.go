@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -40,6 +41,9 @@ func (q *request) session(use bool) (*signin.SignedIn, error) {
 	cookies := q.r.CookiesNamed(CookieName)
 	for _, c := range cookies[:min(len(cookies), maxSessionCookies)] {
 		signedIn, err := q.svc.SignIn.SignedIn(q.r.Context(), c.Value, use)
+		if err == nil && !signedIn.Continues(q.s.config.Email(q.r)) {
+			continue
+		}
 		if !errors.Is(err, signin.ErrSession) {
 			return signedIn, err
 		}
@@ -78,13 +82,17 @@ func (q *request) askToSignIn() {
 }
 
 type signInView struct {
-	Text string
-	Help bool // say how to get a link
-	Form form
+	Text  string
+	Help  bool   // say how to get a link
+	Email string // of the person whom the server has authenticated, "" for nobody
+	Form  form
 }
 
 func signInPage(q *request) error {
 	values := q.r.URL.Query()
+	if email := q.s.config.Email(q.r); email != "" && values.Get("link") == "" && !values.Has("password") {
+		return q.showServerSignIn(http.StatusOK, email, values.Get("next"), q.s.config.Account, nil)
+	}
 	return q.showSignIn(http.StatusOK, values.Get("link"), values.Get("next"), signin.Login{}, nil)
 }
 
@@ -116,6 +124,45 @@ func (q *request) showSignIn(status int, link, next string, in signin.Login, fau
 	return q.render(status, "sign-in", "Sign in", v)
 }
 
+// showServerSignIn shows the sign-in page of somebody whom the server has authenticated: without a password, for the account of the
+// configuration or one that is named.
+func (q *request) showServerSignIn(status int, email, next, account string, fault error) error {
+	v := signInView{Text: "This server knows you as " + email + ".", Email: email}
+	v.Form = form{Action: Base + "sign-in", Submit: "Continue", Fault: errorText(fault), Hidden: []hidden{{"next", next}, {"by", byServer}}}
+	if q.s.config.Account == "" {
+		v.Form.Fields = []field{{Name: "name", Label: "Account", Value: account, Required: true, Autocomplete: "organization", Autofocus: true}}
+	}
+	return q.render(status, "sign-in", "Sign in", v)
+}
+
+// byServer is the value of the field "by" of a form without a password.
+const byServer = "server"
+
+// signInByServer signs in the person whom the server has authenticated. The form is from the own page: see [Server.serve].
+func (q *request) signInByServer() error {
+	email, post := q.s.config.Email(q.r), q.r.PostForm
+	if email == "" {
+		return q.showSignIn(http.StatusUnauthorized, "", post.Get("next"), signin.Login{}, errNotKnown)
+	}
+	if wait, ok := q.svc.AdmitPage("server " + core.FoldEmail(email)); !ok {
+		q.retryAfter(wait)
+		return errThrottled
+	}
+	account := cmp.Or(q.s.config.Account, post.Get("name"))
+	in, err := q.svc.SignIn.ByServer(q.r.Context(), account, email, q.client())
+	if errors.Is(err, signin.ErrUnknownPerson) {
+		q.logAuth(slog.LevelInfo, "sign-in refused", "unknown person", func() string { return q.accountNamed(account) })
+		return q.showServerSignIn(http.StatusForbidden, email, post.Get("next"), account, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.startSession(in, byServer, post.Get("next"))
+}
+
+// errNotKnown means that the server has not authenticated the client.
+var errNotKnown = &core.Error{Code: core.CodeUnauthorized, Message: "This server does not know you: sign in with a password"}
+
 // newPasswordField is the field of a new password.
 func newPasswordField(hint string) field {
 	return field{Name: "password", Label: "New password", Type: "password", Required: true, Autocomplete: "new-password", Hint: hint, MinLength: signin.MinPasswordLength}
@@ -133,6 +180,9 @@ func signIn(q *request) error {
 		return err
 	}
 	post := q.r.PostForm
+	if post.Get("by") == byServer {
+		return q.signInByServer()
+	}
 	link, login := post.Get("link"), signin.Login{Account: post.Get("name"), Email: post.Get("email"), Password: post.Get("password")}
 	var in signin.Credentials
 	how := "password"

@@ -338,7 +338,7 @@ func TestNotServed(t *testing.T) {
 	svc := newSite(t).svc
 	config := dashboard.Config{
 		Service: func() *service.Service { return svc }, Secure: func(r *http.Request) bool { return r.TLS != nil },
-		ClientIP: func(*http.Request) string { return "" }, Logger: discard,
+		ClientIP: func(*http.Request) string { return "" }, Email: func(*http.Request) string { return "" }, Logger: discard,
 	}
 	send := func(c dashboard.Config, target string) (int, string) {
 		w := httptest.NewRecorder()
@@ -389,7 +389,7 @@ func TestClientDisconnects(t *testing.T) {
 		svc := service.New(failing{memstore.New(), tc.fail}, service.Config{})
 		pages := dashboard.New(dashboard.Config{
 			Service: func() *service.Service { return svc }, Secure: func(*http.Request) bool { return true },
-			ClientIP: func(*http.Request) string { return "192.0.2.1" }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			ClientIP: func(*http.Request) string { return "192.0.2.1" }, Email: func(*http.Request) string { return "" }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		r := httptest.NewRequestWithContext(ctx, "POST", "/dashboard/sign-in", strings.NewReader("name=Acme&password=x"))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

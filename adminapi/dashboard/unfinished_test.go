@@ -31,6 +31,7 @@ func TestUnfinishedSignInsOfBlock(t *testing.T) {
 		Service:  func() *service.Service { return svc },
 		Secure:   func(*http.Request) bool { return true },
 		ClientIP: func(r *http.Request) string { return r.RemoteAddr },
+		Email:    func(*http.Request) string { return "" },
 		Logger:   slog.New(slog.DiscardHandler),
 	})
 	b := unfinishedBody{make(chan struct{}), make(chan struct{})}

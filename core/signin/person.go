@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -31,6 +32,10 @@ var (
 	ErrInvitation = &core.Error{Code: core.CodeUnauthorized, Message: "This invitation was used already, is older than seven days, or was replaced by another one"}
 	// ErrLastOwner means that nobody could sign in as an owner any more.
 	ErrLastOwner = core.Invalid("role", "This is the last owner: make another person an owner first, who has signed in")
+
+	// ErrUnknownPerson means that the server has authenticated somebody who is no person of an account, or that there is no such account. It
+	// does not say which.
+	ErrUnknownPerson = &core.Error{Code: core.CodeForbidden, Message: "You are signed in to this server, but you are no person of this account: ask an owner of the account for an invitation"}
 
 	errTwoPeople = core.Invalid("email", "A person with this email exists already")
 	errMaxPeople = core.Invalid("email", fmt.Sprintf("An account has at most %d people: remove one who is no longer needed", core.MaxPeople))
@@ -205,4 +210,41 @@ func (s *Service) ByInvitation(ctx context.Context, invitation, password string,
 		return Credentials{}, err
 	}
 	return c, nil
+}
+
+// ByServer returns the credentials of a new session for the person with an email, whom the server has authenticated. An open invitation of the
+// person no longer works. An unknown account or email is [ErrUnknownPerson].
+func (s *Service) ByServer(ctx context.Context, account, email string, by Client) (Credentials, error) {
+	a, err := s.accountByName(ctx, account)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return Credentials{}, ErrUnknownPerson
+	}
+	if err != nil {
+		return Credentials{}, err
+	}
+	c := newCredentials(a.ID)
+	_, err = s.store.UpdateAccess(ctx, a.ID, func(ac *core.Access) error {
+		p := ac.PersonByEmail(email)
+		if p == nil {
+			return ErrUnknownPerson
+		}
+		now := s.now()
+		ac.DropExpired(now)
+		p.Invitation = nil
+		addSession(ac, c, by, core.Session{PersonID: p.ID, ByServer: true}, now)
+		return nil
+	})
+	if errors.Is(err, core.ErrAccountNotFound) { // deleted meanwhile
+		err = ErrUnknownPerson
+	}
+	if err != nil {
+		return Credentials{}, err
+	}
+	return c, nil
+}
+
+// Continues reports whether a session goes on with a request whose client the server has authenticated as somebody with an email, "" for nobody.
+// A session that the server began ends for everybody else.
+func (si *SignedIn) Continues(email string) bool {
+	return !si.Session.ByServer || email != "" && core.FoldEmail(strings.TrimSpace(email)) == core.FoldEmail(si.Person.Email)
 }
