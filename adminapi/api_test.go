@@ -88,6 +88,15 @@ func config(svc *service.Service) adminapi.Config {
 		Secure:     func(r *http.Request) bool { return r.TLS != nil },
 		Stopping:   func(*http.Request) bool { return false },
 		ClientIP:   func(r *http.Request) string { host, _, _ := strings.Cut(r.RemoteAddr, ":"); return host },
+		TestWebhook: func(ctx context.Context, account, id string) (*core.Attempt, error) {
+			w, err := svc.Webhook(ctx, account, id)
+			if err != nil {
+				return nil, err
+			}
+			e := svc.NewTestEvent(w.ID)
+			a := &core.Attempt{Webhook: w.ID, EventID: e.ID, Type: e.Type, At: e.At, Attempt: 1, Status: http.StatusNoContent, Millis: 12}
+			return a, svc.LogAttempt(ctx, account, a)
+		},
 		OnDecision: func(time.Duration) {}, OnSettled: func(*service.Settled, *service.Decision) {},
 		OnFault: func(error) {},
 		Logger:  slog.New(slog.DiscardHandler),

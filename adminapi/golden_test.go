@@ -79,8 +79,8 @@ func TestGoldenIsComplete(t *testing.T) {
 var (
 	requestLine = regexp.MustCompile(`(?m)^(GET|HEAD|POST|PUT|PATCH|DELETE) (/\S*)$`)
 	headerLine  = regexp.MustCompile(`^([A-Za-z-]+): ?(.*)$`)
-	name        = regexp.MustCompile(`\b(KEY|PLAN|HOLD|SECRET|OKEY|ACCT)[0-9]+\b`)
-	changing    = regexp.MustCompile(`\b(key|plan|okey|acct)_[0-9A-Za-z]{20}\b|\bhold_[0-9]+_[0-9A-Za-z]{24}\b|\blk_user_[0-9A-Za-z]{32}\b`)
+	name        = regexp.MustCompile(`\b(KEY|PLAN|HOLD|SECRET|OKEY|ACCT|WH|WHSEC|EVT)[0-9]+\b`)
+	changing    = regexp.MustCompile(`\b(key|plan|okey|acct|wh|evt)_[0-9A-Za-z]{20}\b|\bwhsec_[0-9A-Za-z+/]{32}|\bhold_[0-9]+_[0-9A-Za-z]{24}\b|\blk_user_[0-9A-Za-z]{32}\b`)
 	hint        = regexp.MustCompile(`(lk_|lk_user_)….{4}"`)
 )
 

@@ -216,6 +216,7 @@ func TestContractHasEveryMember(t *testing.T) {
 	checkMembers(t, "User", &core.UserMembers, "is_disabled")
 	checkMembers(t, "Plan", &core.PlanMembers, "")
 	checkMembers(t, "Key", &core.KeyMembers, "")
+	checkMembers(t, "Webhook", &core.WebhookMembers, "")
 }
 
 // checkMembers compares the schemas of a resource. A new resource takes all members but one.

@@ -32,12 +32,14 @@ var rolesOf = map[string]string{
 	"GET /users": reads, "GET /users/{id}": reads, "GET /users/{id}/usage": reads, "GET /users/{id}/usage/daily": reads, "GET /users/{id}/usage/hourly": reads,
 	"GET /users/{id}/keys": reads, "GET /users/{id}/requests": reads,
 	"GET /prices": reads, "POST /prices/quote": reads, "GET /search": reads, "POST /search": reads, "GET /thresholds": reads, "GET /requests": reads, "GET /usage": reads,
+	"GET /webhooks": reads, "GET /webhooks/{id}": reads, "GET /webhooks/{id}/deliveries": reads,
 
 	"POST /keys/{id}/usage/adjust": supports, "POST /users/{id}/usage/adjust": supports,
 	"PUT /keys/{id}": supports, // a body that does more than disabling it: see TestSupportDisablesKeys
 
 	"POST /keys": edits, "DELETE /keys/{id}": edits, "POST /keys/{id}/regenerate": edits,
 	"POST /plans": edits, "PUT /plans/{id}": edits, "DELETE /plans/{id}": edits, "PUT /prices": edits,
+	"POST /webhooks": edits, "PUT /webhooks/{id}": edits, "DELETE /webhooks/{id}": edits, "POST /webhooks/{id}/rotate": edits, "POST /webhooks/{id}/test": edits,
 	"POST /users": edits, "PUT /users/{id}": edits, "DELETE /users/{id}": edits, "POST /users/{id}/keys": edits,
 }
 
@@ -61,7 +63,7 @@ func TestRoles(t *testing.T) {
 	a := newAPI(t)
 	user, plan := a.user("First"), a.plan(100)
 	key, _ := a.key(user, plan)
-	ids := map[string]string{"keys": key, "users": user, "plans": plan, "holds": "hold_1_AAAAAAAAAAAAAAAAAAAAAAAA"}
+	ids := map[string]string{"keys": key, "users": user, "plans": plan, "holds": "hold_1_AAAAAAAAAAAAAAAAAAAAAAAA", "webhooks": "wh_AAAAAAAAAAAAAAAAAAAA"}
 	left := operations(t)
 	for _, role := range core.KeyRoles() {
 		b := a.as(a.ownerKey(role))

@@ -91,6 +91,15 @@ var routes = []route{
 	{method: "POST", path: "/users/{id}/keys", need: core.PermitEdit, handle: ofUser(createUserKey)},
 	{method: "GET", path: "/users/{id}/requests", need: core.PermitRead, handle: history(ofUser, (*service.Service).UserHistory, viewUserRequest), params: pageParams},
 
+	{method: "GET", path: "/webhooks", need: core.PermitRead, handle: listWebhooks, params: pageParams},
+	{method: "POST", path: "/webhooks", need: core.PermitEdit, handle: create(patch(&core.WebhookMembers), (*service.Service).CreateWebhook, reply(viewNewSecret))},
+	{method: "GET", path: "/webhooks/{id}", need: core.PermitRead, handle: get(ofWebhook, (*service.Service).Webhook, reply(viewWebhook))},
+	{method: "PUT", path: "/webhooks/{id}", need: core.PermitEdit, handle: update(ofWebhook, patch(&core.WebhookMembers, webhookAnswers...), (*service.Service).UpdateWebhook, reply(viewWebhook))},
+	{method: "DELETE", path: "/webhooks/{id}", need: core.PermitEdit, handle: remove(ofWebhook, "Webhook", (*service.Service).DeleteWebhook)},
+	{method: "POST", path: "/webhooks/{id}/rotate", need: core.PermitEdit, handle: ofWebhook(rotateWebhook)},
+	{method: "POST", path: "/webhooks/{id}/test", need: core.PermitEdit, handle: ofWebhook(testWebhook)},
+	{method: "GET", path: "/webhooks/{id}/deliveries", need: core.PermitRead, handle: deliveries, params: pageParams},
+
 	{method: "GET", path: "/search", need: core.PermitRead, handle: searchByQuery, params: []string{"q", "limit"}},
 	{method: "POST", path: "/search", need: core.PermitRead, handle: searchByBody},
 	{method: "GET", path: "/thresholds", need: core.PermitRead, handle: thresholds, params: append([]string{"over", "meter"}, pageParams...)},

@@ -32,6 +32,8 @@ type Config struct {
 	OnDecision func(took time.Duration)
 	// OnSettled is called after each settlement or release of a hold, with the usage of its counter, as a decision has it.
 	OnSettled func(*service.Settled, *service.Decision)
+	// TestWebhook sends a test to a webhook, and returns the attempt.
+	TestWebhook func(ctx context.Context, account, id string) (*core.Attempt, error)
 	// OnFault is called with the cause of each 500 and 503 answer, except of health checks and of clients that have disconnected.
 	OnFault func(error)
 	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.

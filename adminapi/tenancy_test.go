@@ -42,7 +42,11 @@ func TestTenancyPaths(t *testing.T) {
 
 	ids["holds"] = struct{ others, none string }{b.validateWith(secret, `,"hold_seconds": 60`).at()["hold_id"].(string), "hold_1_AAAAAAAAAAAAAAAAAAAAAAAA"}
 
+	hook := b.do("POST", prefix+"/webhooks", object{"url": "https://example.com/hook"}).data()["id"].(string)
+	ids["webhooks"] = struct{ others, none string }{hook, "wh_AAAAAAAAAAAAAAAAAAAA"}
+
 	bodies := map[string]object{
+		"PUT /webhooks/{id}":      {"is_active": false},
 		"POST /holds/{id}/settle": {"costs": object{"requests": 0}},
 		"POST /users/{id}/keys":   {"name": "Mine", "plan_id": a.plan(5)},
 		"PUT /users/{id}":         {"name": "Mine"}, "PUT /plans/{id}": {"name": "Mine"}, "PUT /keys/{id}": {"name": "Mine"},
@@ -67,8 +71,8 @@ func TestTenancyPaths(t *testing.T) {
 		}
 		same(t, op, send(id.others), send(id.none))
 	}
-	if tried != 30 {
-		t.Errorf("operations with an id: got %d, want 30", tried)
+	if tried != 36 {
+		t.Errorf("operations with an id: got %d, want 36", tried)
 	}
 	b.do("GET", prefix+"/keys/"+key, nil).want(200) // the key is unchanged
 }

@@ -109,6 +109,9 @@ const maxMetadataDepth = 31
 // fieldLabel turns the name of a member into the start of a sentence: plan_id becomes "Plan id".
 func fieldLabel(field string) string {
 	s := strings.ReplaceAll(field, "_", " ")
+	if s == "url" {
+		return "URL"
+	}
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 

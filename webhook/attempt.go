@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // storeTime bounds the writes of a result after the deliverer was stopped: a request that has an answer is not repeated.
@@ -105,8 +106,12 @@ func (d *Deliverer) end(a attempt) {
 }
 
 // Test sends the event limitkeeper.test to a webhook at once, stores the attempt in its log, and returns the attempt. A webhook that is disabled may be
-// tested, too. The result changes nothing else.
+// tested, too. The result changes nothing else. An account has one test at a time: another one is [service.ErrTooManyRequests].
 func (d *Deliverer) Test(ctx context.Context, account, id string) (*core.Attempt, error) {
+	if _, runs := d.tests.LoadOrStore(account, true); runs {
+		return nil, service.ErrTooManyRequests
+	}
+	defer d.tests.Delete(account)
 	w, err := d.o.Service.Webhook(ctx, account, id)
 	if err != nil {
 		return nil, err

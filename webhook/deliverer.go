@@ -43,6 +43,8 @@ type Deliverer struct {
 	known  map[string]map[string]bool // by account: the webhooks that may have events
 	free   int                        // attempts that may still begin
 
+	tests sync.Map // the accounts with a running test
+
 	delivered, failed, givenUp, dropped atomic.Int64
 	pending                             atomic.Int64
 }

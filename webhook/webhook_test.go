@@ -67,7 +67,7 @@ func newEnv(t testing.TB, configure ...func(*webhook.Options)) *env {
 
 // startDeliverer starts a deliverer that may connect to loopback addresses, until the test ends.
 func startDeliverer(t testing.TB, svc *service.Service, store core.Store, configure ...func(*webhook.Options)) *webhook.Deliverer {
-	o := webhook.Options{Service: svc, Store: store, Sender: webhook.NewSender("Limitkeeper/test", 300*time.Millisecond), Logger: slog.New(slog.DiscardHandler)}
+	o := webhook.Options{Service: svc, Store: store, Sender: webhook.NewSender("Limitkeeper/test", time.Second), Logger: slog.New(slog.DiscardHandler)}
 	o.Sender.SetAllowPrivate(true)
 	for _, f := range configure {
 		f(&o)
@@ -269,7 +269,7 @@ func TestDeliver(t *testing.T) {
 	mu.Unlock()
 	e.until("no event waits", time.Second, func() bool { return e.pending(w) == 0 })
 	_, accepted := r.ids()
-	got := bySubject(accepted)
+	got := bySubject(unique(accepted)) // an answer that comes too late repeats the request
 	for subject, ids := range want {
 		if !slices.Equal(got[subject], ids) {
 			t.Errorf("events of %s: got %v, want %v", subject, got[subject], ids)
@@ -350,7 +350,7 @@ func TestSlowReceiver(t *testing.T) {
 	}
 	close(release)
 	e.until("the slow receiver has all", time.Second, func() bool { return e.pending(slowHook) == 0 })
-	if _, accepted := slow.ids(); !slices.Equal(bySubject(accepted)["key_1"], e.put("key_1", 1, 200)) {
+	if _, accepted := slow.ids(); !slices.Equal(unique(accepted), e.put("key_1", 1, 200)) {
 		t.Errorf("the slow receiver got %v", accepted)
 	}
 }
@@ -371,7 +371,7 @@ func TestOrder(t *testing.T) {
 	e.put("b", 1, 3)
 	e.until("the other subject is delivered", 100*time.Millisecond, func() bool { return e.pending(w) == 2 })
 	_, accepted := r.ids()
-	if want := []string{"b-1", "b-2", "b-3"}; !slices.Equal(accepted, want) {
+	if want := []string{"b-1", "b-2", "b-3"}; !slices.Equal(unique(accepted), want) {
 		t.Fatalf("got %v, want %v", accepted, want)
 	}
 	began, n := e.clock.Now(), 3
@@ -386,7 +386,7 @@ func TestOrder(t *testing.T) {
 		t.Errorf("the event was given up after %v, want about 24 hours", took)
 	}
 	_, accepted = r.ids()
-	if accepted[len(accepted)-1] != "a-2" || e.deliverer.Stats().GivenUp != 1 || e.stored(w).Inactive {
+	if slices.Contains(accepted, "a-1") || !slices.Contains(accepted, "a-2") || e.deliverer.Stats().GivenUp != 1 || e.stored(w).Inactive {
 		t.Errorf("got %v, %+v, %+v", accepted, e.deliverer.Stats(), e.stored(w))
 	}
 }
@@ -488,7 +488,7 @@ func TestBounds(t *testing.T) {
 	r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(http.StatusOK) })
 	e.until("no event waits", time.Second, func() bool { return e.pending(w) == 0 })
 	_, accepted := r.ids()
-	if len(accepted) != 120 || accepted[0] != "a-181" {
+	if len(unique(accepted)) != 120 || accepted[0] != "a-181" {
 		t.Errorf("got %d events from %s on, want 120 from a-181 on", len(accepted), accepted[0])
 	}
 	if _, n, err := e.svc.Attempts(t.Context(), e.account, w.ID, core.Page{Number: 1, Size: 100}); err != nil || n != core.MaxAttempts {

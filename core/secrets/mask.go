@@ -10,9 +10,10 @@ import (
 // MaskSecrets replaces each text in s that looks like a secret, so that s can be stored and logged:
 //
 //   - lk_, followed by at least six of the characters A-Z a-z 0-9 _ = -; in any case if s also has a percent sign or lk_ in lower case
+//   - whsec_, followed by at least six of the characters A-Z a-z 0-9 + / = _ -, in the same cases
 //   - the value of a key of any prefix with the right checksum: see [NewUserSecret]
 //
-// Each character may be percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign, without lk_ in
+// Each character may be percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign, without lk_ and whsec_ in
 // lower case and without a _ before 32 letters or digits is returned as is. The time is linear in the length of s. The masks do
 // not depend on the accounts of the process.
 func MaskSecrets(s string) string {
@@ -42,10 +43,10 @@ func ReplaceSecret(s, secret, replacement string) string {
 	})
 }
 
-// isPlain reports whether s holds no secret, from a look at its bytes: no percent sign, no lk_ in lower case, and no _ before 32
+// isPlain reports whether s holds no secret, from a look at its bytes: no percent sign, no lk_ and no whsec_ in lower case, and no _ before 32
 // letters or digits.
 func isPlain(s string) bool {
-	if strings.IndexByte(s, '%') >= 0 || strings.Contains(s, OwnerPrefix) {
+	if strings.IndexByte(s, '%') >= 0 || strings.Contains(s, OwnerPrefix) || strings.Contains(s, SigningPrefix) {
 		return false
 	}
 	for i := 0; ; {
@@ -142,6 +143,12 @@ func (t *decodedText) replace(next func(from int) (start, end int, replacement s
 	return b.String()
 }
 
+// prefixedSecrets are the secrets that a prefix shows, with the characters behind it. Each prefix ends with its only _.
+var prefixedSecrets = []struct {
+	prefix string
+	bytes  *byteSet
+}{{OwnerPrefix, userBytes}, {SigningPrefix, newByteSet(base62 + "+/=_-")}}
+
 // nextSecret returns the next secret from an index on, and its mask.
 func (t *decodedText) nextSecret(from int) (start, end int, mask string) {
 	for i := from; ; i++ {
@@ -150,10 +157,14 @@ func (t *decodedText) nextSecret(from int) (start, end int, mask string) {
 			return -1, 0, ""
 		}
 		i += next
-		if start := i - len(OwnerPrefix) + 1; start >= from && bytes.EqualFold(t.text[start:i], []byte(OwnerPrefix[:2])) {
+		for _, p := range prefixedSecrets {
 			const least = 6
-			if n := prefixLength(t.text[i+1:], userBytes); n >= least {
-				return start, i + 1 + n, OwnerPrefix + "***"
+			start := i - len(p.prefix) + 1
+			if start < from || !bytes.EqualFold(t.text[start:i], []byte(p.prefix[:len(p.prefix)-1])) {
+				continue
+			}
+			if n := prefixLength(t.text[i+1:], p.bytes); n >= least {
+				return start, i + 1 + n, p.prefix + "***"
 			}
 		}
 		if start := t.checkedStart(from, i+1); start >= 0 {
