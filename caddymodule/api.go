@@ -87,7 +87,7 @@ func (a *API) serve(app *App, log *slog.Logger) {
 		return s
 	}
 	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, Stopping: stopping, ClientIP: clientIP, Logger: log,
-		OnDecision: metrics.validated, OnSettled: app.settled, OnFault: metrics.failed})
+		OnDecision: metrics.validated, OnSettled: app.settled, TestWebhook: app.testWebhook, OnFault: metrics.failed})
 	if a.Dashboard == nil || *a.Dashboard {
 		account := ""
 		if len(app.Accounts) == 1 {

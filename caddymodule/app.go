@@ -86,6 +86,10 @@ type App struct {
 	// How many plans an account may have. Default: 10000.
 	MaxPlans int `json:"max_plans,omitempty"`
 
+	// Whether webhooks may have private and loopback addresses. Default: false, so that an account cannot make the server
+	// send requests to its own network.
+	WebhookAllowPrivate bool `json:"webhook_allow_private,omitempty"`
+
 	// Accounts to create, each with an owner's key, once the whole config runs. Removing one
 	// from the config does not delete it.
 	Accounts []Account `json:"accounts,omitempty"`
@@ -331,6 +335,14 @@ func (a *App) settled(s *service.Settled, d *service.Decision) {
 	if l := a.live.Load(); l != nil {
 		l.settled(s, d)
 	}
+}
+
+// testWebhook sends a test to a webhook.
+func (a *App) testWebhook(ctx context.Context, account, id string) (*core.Attempt, error) {
+	if l := a.live.Load(); l != nil {
+		return l.deliverer.Test(ctx, account, id)
+	}
+	return nil, core.Unavailable(errNotOpen)
 }
 
 // clock returns the state of the clock, the zero value until the store is open.

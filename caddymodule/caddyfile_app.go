@@ -27,6 +27,8 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			"max_keys":           whole(&a.MaxKeys, 1),
 			"max_plans":          whole(&a.MaxPlans, 1),
 			"account":            a.unmarshalAccount,
+
+			"webhook_allow_private": flag(&a.WebhookAllowPrivate),
 		},
 		repeatable: map[string]bool{"account": true},
 		check:      func() error { _, err := a.Tunables(); return err },

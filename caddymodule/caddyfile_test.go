@@ -37,6 +37,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 			max_users 6
 			max_keys 7
 			max_plans 8
+			webhook_allow_private
 			account one {
 				key {env.ONE}
 			}
@@ -46,7 +47,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 			}
 		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power", "min_free": 1073741824, "max_history": 21474836480},
 			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s", "thresholds": [50, 90, 100],
-			"max_users": 6, "max_keys": 7, "max_plans": 8,
+			"max_users": 6, "max_keys": 7, "max_plans": 8, "webhook_allow_private": true,
 			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}", "key_prefix": "acme_live_"}]}`},
 		{"app, rate off", "limitkeeper {\nservice_rate_limit off\n}", new(App), `{"service_rate_limit": "off"}`},
 		{"badger without a directory", "badger", new(BadgerStore), `{}`},

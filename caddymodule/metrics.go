@@ -283,6 +283,12 @@ func (s *serviceStats) Collect(to chan<- prometheus.Metric) {
 	ch.counter("cache_evictions_total", "Keys, users and plans that were removed from memory to make room.", float64(st.CacheEvictions))
 	ch.gauge("cached_keys", "Keys in memory.", float64(st.CachedKeys))
 	ch.counter("events_missed_total", "Readings of limits and events that found no room in memory. Readings are made again.", float64(st.EventsDropped))
+	w := l.deliverer.Stats()
+	ch.counter("webhook_delivered_total", "Events that receivers of webhooks have accepted.", float64(w.Delivered))
+	ch.counter("webhook_failed_total", "Attempts to deliver an event to a webhook that have failed.", float64(w.Failed))
+	ch.counter("webhook_given_up_total", "Events that were not delivered to a webhook after the last attempt.", float64(w.GivenUp))
+	ch.counter("webhook_dropped_total", "Events that were not delivered to a webhook because too many waited.", float64(w.Dropped))
+	ch.gauge("webhook_pending", "Events that wait for a webhook. Only the node that delivers has any.", float64(w.Pending))
 	ch.counter("throttled_requests_total", "Requests to the REST API that were refused by service_rate_limit.", float64(st.Throttled))
 }
 

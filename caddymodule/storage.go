@@ -20,6 +20,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/webhook"
 )
 
 // StoreModule is a module in the namespace limitkeeper.store: it identifies, opens and
@@ -89,6 +90,9 @@ type live struct {
 	names   *accountNames
 	events  *eventQueue
 
+	sender    *webhook.Sender
+	deliverer *webhook.Deliverer
+
 	stopWatch func() // ends watchHealth, and waits for its end
 
 	mu    sync.Mutex
@@ -114,6 +118,9 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	l.service = service.New(store, service.Config{Clock: clock.Now, OnDecision: l.observe, OnEvent: l.happened})
 	l.service.Tune(t.tunables)
 	l.names = &accountNames{service: l.service}
+	l.sender = webhook.NewSender("Limitkeeper", 0)
+	l.sender.SetAllowPrivate(t.tunables.WebhookAllowPrivate)
+	l.deliverer = webhook.New(webhook.Options{Service: l.service, Store: store, Sender: l.sender, Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watchHealth(ctx) })
@@ -121,6 +128,7 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	watch.Go(func() { repeat(ctx, workEvery, l.service.KeepRankings) })
 	watch.Go(func() { repeat(ctx, workEvery, l.service.RankAccounts) }) // the first call ranks all counters
 	watch.Go(func() { repeat(ctx, eventsEvery, l.service.WriteEvents) })
+	watch.Go(func() { l.deliverer.Run(ctx) })
 	l.stopWatch = func() { cancel(); watch.Wait() }
 	return l, nil
 }
@@ -131,6 +139,7 @@ func (l *live) Destruct() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxFlush)
 	defer cancel()
 	_ = l.service.FlushEvents(ctx) // what is left is found in the counters at the next start
+	l.sender.Close()
 	l.events.close()
 	return l.store.Close()
 }
@@ -194,6 +203,7 @@ func (l *live) tuneLocked() {
 	t := l.inUse[len(l.inUse)-1]
 	l.events.use(t.events)
 	l.service.Tune(t.tunables)
+	l.sender.SetAllowPrivate(t.tunables.WebhookAllowPrivate)
 	t.store.Tune(l.store, t.tunables)
 }
 

@@ -26,6 +26,7 @@ func (a *App) Tunables() (service.Tunables, error) {
 	t.KeyCache = cmp.Or(a.KeyCache, t.KeyCache)
 	t.Retention = cmp.Or(time.Duration(a.HistoryRetention), t.Retention)
 	t.MaxUsers, t.MaxKeys, t.MaxPlans = a.MaxUsers, a.MaxKeys, a.MaxPlans // 0: the default
+	t.WebhookAllowPrivate = a.WebhookAllowPrivate
 	if min(a.MaxUsers, a.MaxKeys, a.MaxPlans) < 0 {
 		return t, errors.New("max_users, max_keys, max_plans: want 1 or more")
 	}

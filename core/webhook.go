@@ -146,6 +146,9 @@ func (w *Webhook) Check() error {
 	if len(w.Secrets) == 0 || len(w.Secrets) > maxWebhookSecrets {
 		return Invalid("secrets", fmt.Sprintf("A webhook has 1 to %d secrets", maxWebhookSecrets))
 	}
+	if len(w.DisabledReason) > 1024 || w.Dropped < 0 {
+		return Invalid("disabled_reason", "The reason must be at most 1024 bytes long, and dropped 0 or more")
+	}
 	for _, s := range w.Secrets {
 		if !s.Value.WellFormed() {
 			return Invalid("secrets", "A secret of a webhook is whsec_ and base64 of 24 to 64 bytes")

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -151,7 +152,7 @@ func (d *Deliverer) noteError(ctx context.Context, err error, scan *time.Time) {
 func (d *Deliverer) scan(ctx context.Context) error {
 	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Account, int, error) { return d.o.Service.Accounts(ctx, p) }, func(a *core.Account) error {
 		err := d.load(ctx, a.ID)
-		if err == nil {
+		if err == nil && !a.Incomplete() && !a.Deleting {
 			d.swept[a.ID], err = d.o.Service.SweepEvents(ctx, a.ID, d.swept[a.ID], d.o.MaxEvents)
 		}
 		return err
@@ -160,6 +161,16 @@ func (d *Deliverer) scan(ctx context.Context) error {
 
 // load reads the webhooks of an account and the beginning of their queues. It ends the deliveries of webhooks that are disabled or deleted.
 func (d *Deliverer) load(ctx context.Context, account string) error {
+	switch a, err := d.o.Store.Account(ctx, account); {
+	case errors.Is(err, core.ErrAccountNotFound):
+		d.forget(account)
+		return nil
+	case err != nil:
+		return err
+	case a.Incomplete() || a.Disabled || a.Deleting:
+		d.forget(account)
+		return nil
+	}
 	dropped, err := d.o.Service.DropExcess(ctx, account, d.o.MaxPending)
 	if d.dropped.Add(int64(dropped)); dropped > 0 {
 		d.o.Logger.Warn("too many events wait for webhooks: the oldest are dropped", "account", account, "dropped", dropped)
@@ -200,6 +211,14 @@ func (d *Deliverer) load(ctx context.Context, account string) error {
 	}
 	d.count()
 	return nil
+}
+
+// forget forgets the queues of an account: its events wait until the account is whole and enabled.
+func (d *Deliverer) forget(account string) {
+	for id := range d.known[account] {
+		delete(d.queues, queueID{account, id})
+	}
+	delete(d.known, account)
 }
 
 // drop ends the deliveries of a webhook that is disabled or deleted.

@@ -34,6 +34,8 @@ const (
 	KindOwnerKey Kind = "owner_key"
 	KindAccess   Kind = "access"
 	KindPrices   Kind = "prices"
+	KindWebhook  Kind = "webhook"
+	KindOutbox   Kind = "webhook_event"
 	KindPlan     Kind = "plan"
 	KindUser     Kind = "user"
 	KindKey      Kind = "key"
@@ -45,7 +47,7 @@ const (
 
 // Kinds lists the kinds of the records of an account in their order. The days of a key or user follow its counter.
 func Kinds() []Kind {
-	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent}
+	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindWebhook, KindOutbox, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent}
 }
 
 var (
@@ -91,7 +93,7 @@ type Counts map[Kind]int64
 type Record struct {
 	Kind  Kind
 	Line  int64 // its line in the archive, from 1; 0 for a record of a store
-	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [Prices], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
+	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [Prices], [core.Webhook], [WebhookEvent], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
 	Err   error // why the line is no valid record
 
 	line []byte // the record as a line, from a filter
@@ -121,6 +123,12 @@ type Access struct {
 type Prices struct {
 	AccountID string `json:"account_id"`
 	core.Prices
+}
+
+// WebhookEvent is the record of an event that the account remembers: it waits for webhooks, or must not be repeated. [Event] is another kind of record.
+type WebhookEvent struct {
+	AccountID string `json:"account_id"`
+	core.Event
 }
 
 // nameOf names the key or user of a counter in messages.

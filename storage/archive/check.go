@@ -50,15 +50,19 @@ type checker struct {
 	emptyOnly  bool                      // every account of the target is in imported
 	complete   int                       // accounts of the target that an import of the same records has completed
 
-	at       Record
-	account  *Account // the account of the next records
-	kind     int      // index in Kinds of the last record
-	plans    map[string]bool
-	planSeq  int64
-	userID   int64
-	unique   map[core.UserFilter]bool // see [core.User.UniqueFilters]
-	asKeys   map[secrets.Digest]int64 // the users whose external id may be a key, by its digest
-	keySeq   int64
+	at      Record
+	account *Account // the account of the next records
+	kind    int      // index in Kinds of the last record
+	plans   map[string]bool
+	planSeq int64
+	userID  int64
+	unique  map[core.UserFilter]bool // see [core.User.UniqueFilters]
+	asKeys  map[secrets.Digest]int64 // the users whose external id may be a key, by its digest
+	keySeq  int64
+
+	webhooks, events     map[string]bool // ids
+	webhookSeq, eventSeq int64
+
 	owners   map[core.CounterID]int // the users and keys, with their numbers in the order of the archive, from 1
 	anchors  anchors
 	last     position // of the last counter, day or event
@@ -148,6 +152,10 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 			c.notAhead("prices", v.UpdatedAt)
 			v.Former = nil // no archive has them: see exporter
 		}
+	case *core.Webhook:
+		c.putWebhook(v)
+	case *WebhookEvent:
+		c.putWebhookEvent(v)
 	case *core.Plan:
 		c.putPlan(v)
 	case *core.User:

@@ -15,6 +15,7 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 	c.plans, c.planSeq, c.userID, c.keySeq = map[string]bool{}, 0, 0, 0
 	c.unique, c.asKeys = map[core.UserFilter]bool{}, map[secrets.Digest]int64{}
 	c.owners, c.anchors = map[core.CounterID]int{}, anchors{}
+	c.webhooks, c.webhookSeq, c.events, c.eventSeq = map[string]bool{}, 0, map[string]bool{}, 0
 	switch {
 	case !isID(a.ID):
 		c.problem("account: the id must be 1 to 64 letters, digits, _ or -")

@@ -142,7 +142,7 @@ func cut(t *testing.T, from, to core.Importer, o ImportOptions, at, way int) boo
 // After an interruption at any write, the next run has the same result as a single run. If this fails, requests are
 // missing or doubled in the histories of customers.
 func TestCutOffAnywhere(t *testing.T) {
-	source := filled(t, 6)
+	source := filled(t, 1)
 	want := everything(t, source)
 	for way := range ways {
 		o := small()

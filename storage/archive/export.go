@@ -171,7 +171,7 @@ func (e *export) resources(ctx context.Context, a *core.Account) error {
 	if err := e.record(ctx, KindAccount, &Account{portable(*a), e.last}); err != nil {
 		return err
 	}
-	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.prices, e.putPlans, e.putUsers, e.putKeys} {
+	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.prices, e.webhooks, e.webhookEvents, e.putPlans, e.putUsers, e.putKeys} {
 		if err := section(ctx, a.ID); err != nil {
 			return err
 		}
@@ -199,6 +199,27 @@ func (e *export) prices(ctx context.Context, account string) error {
 	}
 	p.Former = nil // for open holds, which an archive does not have
 	return e.record(ctx, KindPrices, &Prices{account, *p})
+}
+
+func (e *export) webhooks(ctx context.Context, account string) error {
+	list := func(p core.Page) ([]*core.Webhook, int, error) { return e.s.Webhooks(ctx, account, p) }
+	return core.Each(ctx, e.o.page, list, func(w *core.Webhook) error { return e.record(ctx, KindWebhook, w) })
+}
+
+// webhookEvents exports the events that wait for webhooks or are remembered. The delivery logs are not exported.
+func (e *export) webhookEvents(ctx context.Context, account string) error {
+	for after := int64(0); ; {
+		list, _, err := e.s.Events(ctx, account, core.EventFilter{}, after, e.o.page)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		for _, ev := range list {
+			if err := e.record(ctx, KindOutbox, &WebhookEvent{account, *ev}); err != nil {
+				return err
+			}
+			after = ev.Seq
+		}
+	}
 }
 
 func (e *export) putPlans(ctx context.Context, account string) error {

@@ -187,13 +187,17 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 	return w.to.Update(ctx, w.account.ID, func(tx core.Tx) error { return putAll(tx, batch) })
 }
 
-// putAll puts prices, or plans, users or keys with the numbers that they have.
+// putAll puts prices, or webhooks, their events, plans, users or keys with the numbers that they have.
 func putAll(tx core.Tx, batch []Record) error {
 	for _, r := range batch {
 		var err error
 		switch v := r.Value.(type) { // the store may write into a resource
 		case *Prices:
 			err = tx.PutPrices(&v.Prices)
+		case *core.Webhook:
+			err = tx.PutWebhook(new(*v))
+		case *WebhookEvent:
+			err = tx.PutEvent(new(v.Event))
 		case *core.Plan:
 			err = tx.PutPlan(new(*v))
 		case *core.User:

@@ -67,6 +67,8 @@ type whole struct {
 
 type account struct {
 	Owners    []*core.OwnerKey
+	Webhooks  []*core.Webhook
+	Outbox    []*core.Event
 	Plans     []*core.Plan
 	Users     []*core.User
 	Keys      []*core.Key
@@ -100,6 +102,10 @@ func everything(t tester, s core.Importer) (all whole) {
 		a.Access, err = s.Access(ctx, acct.ID)
 		must(err)
 		a.Owners, _, err = s.OwnerKeys(ctx, acct.ID, everything)
+		must(err)
+		a.Webhooks, _, err = s.Webhooks(ctx, acct.ID, everything)
+		must(err)
+		a.Outbox, _, err = s.Events(ctx, acct.ID, core.EventFilter{}, 0, 1<<20)
 		must(err)
 		a.Plans, _, err = s.Plans(ctx, acct.ID, everything)
 		must(err)
