@@ -41,6 +41,7 @@ type victimConfig struct {
 	Expiring bool  // remove history
 
 	Holds     bool // only open and end holds
+	Events    bool // only write events of limits
 	Snapshots bool // make snapshots
 	Refused   bool // go on when the store refuses a call
 
@@ -81,6 +82,9 @@ func runVictim(line string) error {
 	}
 	if o.Holds {
 		return runHolds(s)
+	}
+	if o.Events {
+		return runEvents(s)
 	}
 	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation, snapshots: o.Snapshots, refused: o.Refused}
 	if o.Crowd {
