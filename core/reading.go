@@ -111,23 +111,25 @@ func (c *Consumption) StageHash(v *ConsumeResult, thresholds []int64) (hash uint
 	if v.Limits == nil { // the usual request, without copies
 		l := c.LimitAt(0)
 		if f, ok := l.fill(v.Usage, c.Anchors); ok {
-			return f.stageHash(l.Max, 0, thresholds)
+			hash = f.stageHash(l.Max, 0, thresholds)
 		}
-		return 0
+		return hash
 	}
 	for i := range v.Limits {
 		l := &v.Limits[i]
 		if f, ok := l.fill(l.Usage, c.Anchors); ok {
-			hash = f.stageHash(l.Max, hash+uint64(i), thresholds)
+			if next := f.stageHash(l.Max, hash+uint64(i), thresholds); next != 0 {
+				hash = next
+			}
 		}
 	}
 	return hash
 }
 
-// stageHash returns a hash of the stage of the fill, of the limit and of a seed. It returns the seed if there is nothing to tell.
+// stageHash returns a hash of the stage of the fill, of the limit and of a seed, 0 if there is nothing to tell.
 func (f Fill) stageHash(limit int64, seed uint64, thresholds []int64) uint64 {
 	if f.Percent = f.stage(thresholds); f.Percent == 0 {
-		return seed
+		return 0
 	}
 	return f.hash(seed ^ uint64(limit)<<8)
 }
