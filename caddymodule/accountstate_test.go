@@ -7,6 +7,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
 // sameAnswer fails unless two answers differ in nothing but date and request id.
@@ -29,55 +30,91 @@ func sameAnswer(t *testing.T, door string, got, want caddytest.Reply) {
 	}
 }
 
-// Each door to a disabled account answers byte for byte as it answers unknown credentials, from the next request on, and opens again.
-func TestDoorsOfDisabledAccount(t *testing.T) {
-	s, up := newServer(t), newRecorder(t, nil)
-	s.Start("store memory a", "handle "+APIBase+"/* {\nlimitkeeper_api\n}\nhandle {\nlimitkeeper {\naccount acme\n}\n"+up.proxy()+"\n}")
-	ten := s.Tenant("acme", 1000)
-	site := func(path, key string) caddytest.Reply { return s.Get(path, "X-API-Key: "+key) }
-	api := func(owner string) caddytest.Reply {
-		return s.Get(APIBase+"/plans", "Authorization: Bearer "+owner, "X-Forwarded-Proto: https")
+// doorsOf is a server with the doors to an account, and the account.
+type doorsOf struct {
+	*server
+	ten *caddytest.Tenant
+	up  *recorder
+}
+
+// newDoors starts a server with the REST API and a gateway of the account acme.
+func newDoors(t *testing.T) *doorsOf {
+	t.Helper()
+	d := &doorsOf{server: newServer(t), up: newRecorder(t, nil)}
+	d.Start("store memory a", "handle "+APIBase+"/* {\nlimitkeeper_api\n}\nhandle {\nlimitkeeper {\naccount acme\n}\n"+d.up.proxy()+"\n}")
+	d.ten = d.Tenant("acme", 1000)
+	d.wantOpen("at first")
+	return d
+}
+
+func (d *doorsOf) gateway(key string) caddytest.Reply { return d.Get("/", "X-API-Key: "+key) }
+
+func (d *doorsOf) plans(owner string) caddytest.Reply {
+	return d.Get(APIBase+"/plans", "Authorization: Bearer "+owner, "X-Forwarded-Proto: https")
+}
+
+// wantOpen fails unless each door is open.
+func (d *doorsOf) wantOpen(when string) {
+	d.T.Helper()
+	for door, got := range map[string]caddytest.Reply{"gateway": d.gateway(d.ten.Secret), "REST API": d.plans(d.ten.Owner), "validate": d.Validate(d.ten.Owner, d.ten.Secret)} {
+		if got.StatusCode != 200 {
+			d.T.Errorf("%s: %s: got %d, want 200", when, door, got.StatusCode)
+		}
 	}
+}
+
+// wantUnknown fails unless each door answers as it answers unknown credentials.
+func (d *doorsOf) wantUnknown(when string) {
+	d.T.Helper()
+	reached := d.up.count.Load()
 	unknownKey, unknownOwner := secrets.NewUserSecret(secrets.DefaultKeyPrefix), secrets.NewOwnerSecret()
-	doors := []struct {
-		name      string
-		of, other caddytest.Reply
-	}{}
-	open := func() bool {
-		return site("/", ten.Secret).StatusCode == 200 && api(ten.Owner).StatusCode == 200 &&
-			s.Validate(ten.Owner, ten.Secret).StatusCode == 200
-	}
-	if !open() {
-		t.Fatal("a door is closed before the account is disabled")
-	}
-	reached := up.count.Load()
-	_, err := s.Service().SetAccountDisabled(t.Context(), ten.Account, true)
-	s.Must(err)
 	for range 2 { // the gateway looks up the account again after the first refusal
-		doors = append(doors, []struct {
+		for _, door := range []struct {
 			name      string
 			of, other caddytest.Reply
 		}{
-			{"gateway", site("/", ten.Secret), site("/", unknownKey)},
-			{"a key of another form", site("/", "acme_live_0123456789"), site("/", "other_live_0123456789")},
-			{"REST API", api(ten.Owner), api(unknownOwner)},
-			{"validate", s.Validate(ten.Owner, ten.Secret), s.Validate(unknownOwner, ten.Secret)},
-		}...)
-	}
-	for _, d := range doors {
-		if d.other.StatusCode != 401 {
-			t.Errorf("%s: unknown credentials got %d, want 401", d.name, d.other.StatusCode)
+			{"gateway", d.gateway(d.ten.Secret), d.gateway(unknownKey)},
+			{"a key of another form", d.gateway("acme_live_0123456789"), d.gateway("other_live_0123456789")},
+			{"REST API", d.plans(d.ten.Owner), d.plans(unknownOwner)},
+			{"validate", d.Validate(d.ten.Owner, d.ten.Secret), d.Validate(unknownOwner, d.ten.Secret)},
+		} {
+			if door.other.StatusCode != 401 {
+				d.T.Errorf("%s: unknown credentials got %d, want 401", door.name, door.other.StatusCode)
+			}
+			sameAnswer(d.T, when+": "+door.name, door.of, door.other)
 		}
-		sameAnswer(t, d.name, d.of, d.other)
 	}
-	if n := up.count.Load(); n != reached {
-		t.Errorf("%d requests of a disabled account reached the upstream", n-reached)
+	if n := d.up.count.Load(); n != reached {
+		d.T.Errorf("%s: %d requests reached the upstream", when, n-reached)
 	}
-	_, err = s.Service().SetAccountDisabled(t.Context(), ten.Account, false)
-	s.Must(err)
-	if !open() {
-		t.Error("a door is still closed after the account was enabled")
+}
+
+// Each door to a disabled account answers byte for byte as it answers unknown credentials, from the next request on, and opens again.
+func TestDoorsOfDisabledAccount(t *testing.T) {
+	d := newDoors(t)
+	for range 2 {
+		_, err := d.Service().SetAccountDisabled(t.Context(), d.ten.Account, true)
+		d.Must(err)
+		d.wantUnknown("disabled")
+		_, err = d.Service().SetAccountDisabled(t.Context(), d.ten.Account, false)
+		d.Must(err)
+		d.wantOpen("enabled")
 	}
+}
+
+// The same is true of a deleted account, before and after everything of it is removed. A new account with its name is served without a reload.
+func TestDoorsOfDeletedAccount(t *testing.T) {
+	d := newDoors(t)
+	_, err := d.Service().DeleteAccount(t.Context(), d.ten.Account)
+	d.Must(err)
+	d.wantUnknown("deleted")
+	d.Must(d.Service().PurgeAccounts(t.Context(), func(service.Purge) {}))
+	d.wantUnknown("removed")
+	if d.Exists("acme") {
+		t.Error("the account exists")
+	}
+	d.ten = d.Tenant("acme", 1000)
+	d.wantOpen("a new account with the name")
 }
 
 // A rename interrupts nobody: the gateway goes on serving until a reload. A config with the former name is refused or makes every key unknown, and says

@@ -127,6 +127,9 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	watch.Go(func() { repeat(ctx, workEvery, l.service.ExpireHolds) }) // each decision ends the expired holds of its own counters, too
 	watch.Go(func() { repeat(ctx, workEvery, l.service.KeepRankings) })
 	watch.Go(func() { repeat(ctx, workEvery, l.service.RankAccounts) }) // the first call ranks all counters
+	watch.Go(func() {
+		repeat(ctx, workEvery, func(ctx context.Context) error { return l.service.PurgeAccounts(ctx, purgeLog(log)) })
+	})
 	watch.Go(func() { repeat(ctx, eventsEvery, l.service.WriteEvents) })
 	watch.Go(func() { l.deliverer.Run(ctx) })
 	l.stopWatch = func() { cancel(); watch.Wait() }
@@ -164,12 +167,29 @@ func repeat(ctx context.Context, pause time.Duration, work func(context.Context)
 
 // The pauses between two calls of background work.
 const (
-	workEvery   = 10 * time.Second // ends expired holds, ranks counters
+	workEvery   = 10 * time.Second // ends expired holds, ranks counters, deletes accounts
 	eventsEvery = time.Second      // writes events
 )
 
 // maxFlush is how long closing the store waits for the last events.
 const maxFlush = 2 * time.Second
+
+// purgeLogEvery is the shortest time between two log lines about the deletion of accounts.
+const purgeLogEvery = 30 * time.Second
+
+// purgeLog returns a function that logs how far the deletion of accounts has come.
+func purgeLog(log *slog.Logger) func(service.Purge) {
+	last := time.Time{}
+	return func(p service.Purge) {
+		switch {
+		case p.Done:
+			log.Info("an account was deleted", "account", p.Account.ID)
+		case time.Since(last) >= purgeLogEvery:
+			last = time.Now()
+			log.Info("an account is being deleted", "account", p.Account.ID, "keys_and_users_left", p.Left)
+		}
+	}
+}
 
 // apply applies t until it is withdrawn or another tuning is applied.
 func (l *live) apply(t *tuning) {

@@ -8,6 +8,9 @@ import (
 // MaxFormerNames is the largest number of former names that an account keeps.
 const MaxFormerNames = 8
 
+// StatusDeleting is the [Account.Status] of an account that is being deleted.
+const StatusDeleting = "deleting"
+
 // Closed reports whether everything of an account answers like something that does not exist.
 func (a *Account) Closed() bool { return a.Disabled || a.Deleting }
 
@@ -15,7 +18,7 @@ func (a *Account) Closed() bool { return a.Disabled || a.Deleting }
 func (a *Account) Status() string {
 	switch {
 	case a.Deleting:
-		return "deleting"
+		return StatusDeleting
 	case a.Disabled:
 		return "disabled"
 	case a.Incomplete():

@@ -49,7 +49,16 @@ type Store interface {
 	// id or the time of creation, and may run more than once. If fn returns an error,
 	// UpdateAccount stores nothing and returns that error. A missing account is ErrAccountNotFound. A new name that another account has is
 	// ErrAccountExists; the former name is free at once. A closed account is stored and listed like any other: the service refuses it.
+	//
+	// fn may set Deleting. From then on, the name is free, and AccountByName and all writes that create something answer as for a missing account. Account and
+	// Accounts find the account until PurgeAccount has removed it. Other reads may find what is left of it.
 	UpdateAccount(ctx context.Context, id string, fn func(*Account) error) (*Account, error)
+
+	// PurgeAccount removes a bounded part of an account with Deleting: owner's keys, access, users, plans, keys, prices, webhooks, events, audit logs, counters, days, holds, request ids and
+	// rankings, and the account itself as the last. It returns whether more is left. Several processes may call it at once; after a crash the next call
+	// goes on. After it has returned false, no read finds anything of the account, whatever the store is rebuilt from, and a new account may have
+	// the digests of its keys and owner's keys. A missing account is false. An account without Deleting is ErrAccountNotFound.
+	PurgeAccount(ctx context.Context, id string) (more bool, err error)
 
 	// CreateOwnerKey stores another owner's key of an account, which must exist
 	// (ErrAccountNotFound). A digest that any account has is ErrOwnerKeyExists.

@@ -26,12 +26,7 @@ is kept.
 
 // accountCommand adds the subcommands of the command account.
 func accountCommand(cmd *cobra.Command) {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 && (args[0] == "delete" || args[0] == "remove") {
-			return errors.New("an account cannot be deleted: revoke its owner's keys with limitkeeper account key revoke, and disable its users")
-		}
-		return needSubcommand(cmd, args)
-	}
+	cmd.RunE = needSubcommand
 	cmd.Example = "  limitkeeper account create acme\n  limitkeeper account sign-in acme"
 	cmd.AddCommand(
 		subcommand("create NAME", "Creates an account and prints its first owner's key", "limitkeeper account create acme", runAccountCreate),
@@ -81,6 +76,9 @@ func runAccountList(c *adminClient, _ []string) error {
 	}
 	rows := [][]string{{"ID", "NAME", "STATUS", "KEY PREFIX", "CREATED"}}
 	for _, a := range as {
+		if a.Left > 0 {
+			a.Status += fmt.Sprintf(", %d keys and users left", a.Left)
+		}
 		rows = append(rows, []string{a.ID, printable(a.Name), a.Status, a.KeyPrefix, shownTime(a.CreatedAt)})
 		if a.Incomplete {
 			rows[len(rows)-1][4] += "  incomplete: run the restore or import again"
@@ -190,6 +188,7 @@ type accountView struct {
 
 	Status      string   `json:"status,omitempty"`       // see [core.Account.Status]
 	FormerNames []string `json:"former_names,omitempty"` // the latest last
+	Left        int      `json:"left,omitempty"`         // keys and users that its deletion still has to remove
 
 	Incomplete bool `json:"incomplete,omitempty"` // its import has not finished: the server refuses its requests
 }
@@ -219,9 +218,15 @@ func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
 }
 
 func listAccounts(o *caddymodule.OpenStore, r *http.Request) (any, error) {
-	return viewAll(r.Context(), viewAccount, func(p core.Page) ([]*core.Account, int, error) {
+	views, err := viewAll(r.Context(), viewAccount, func(p core.Page) ([]*core.Account, int, error) {
 		return o.Service.Accounts(r.Context(), p)
 	})
+	for i := range views {
+		if v := &views[i]; err == nil && v.Status == core.StatusDeleting {
+			v.Left, err = o.Service.AccountSize(r.Context(), v.ID)
+		}
+	}
+	return views, err
 }
 
 func createAccount(o *caddymodule.OpenStore, r *http.Request) (any, error) {

@@ -1,10 +1,14 @@
 package command
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
@@ -17,7 +21,14 @@ func accountStateCommands() []*cobra.Command {
 		subcommand("rename NAME NEW-NAME", "Gives an account another name", "limitkeeper account rename acme acme-europe", runAccountRename),
 		subcommand("disable NAME", "Closes an account: everything of it answers as unknown, and nothing is lost", "limitkeeper account disable acme", runAccountDisable),
 		subcommand("enable NAME", "Opens a disabled account again", "limitkeeper account enable acme", runAccountEnable),
+		accountDeleteCommand(),
 	}
+}
+
+func accountDeleteCommand() *cobra.Command {
+	cmd := subcommand("delete NAME", "Deletes an account with everything in it, for ever", "limitkeeper account delete acme", runAccountDelete)
+	cmd.Flags().Bool("yes", false, "Delete without asking for the name")
+	return cmd
 }
 
 // accountStateView is an account after its name or state has changed.
@@ -50,6 +61,36 @@ func runAccountEnable(c *adminClient, args []string) error {
 		return fmt.Errorf("enabling account %q: %w", args[0], err)
 	}
 	return c.printf("Account %s is enabled.\n", printable(a.Name))
+}
+
+func runAccountDelete(c *adminClient, args []string) error {
+	if !c.flags.Bool("yes") {
+		if err := c.confirm(args[0]); err != nil {
+			return err
+		}
+	}
+	var a accountStateView
+	if err := c.call(http.MethodDelete, accountPath("accounts", args[0], ""), nil, &a); err != nil {
+		return fmt.Errorf("deleting account %q: %w", args[0], err)
+	}
+	return c.printf("Account %s (%s) is being deleted: everything of it answers as unknown, and its name is free. limitkeeper account list shows how much is left.\n",
+		printable(a.Name), a.ID)
+}
+
+// maxAnswer is the largest length of a typed name in bytes.
+const maxAnswer = 4 << 10
+
+// confirm asks for the name of an account on the standard error, and reads it from the standard input.
+func (c *adminClient) confirm(name string) error {
+	fmt.Fprintf(c.err, "This deletes the account %s with its users, keys, plans, usage and history, for ever.\nType its name: ", printable(name))
+	typed, err := bufio.NewReader(io.LimitReader(c.in, maxAnswer)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(typed) != strings.TrimSpace(name) {
+		return errors.New("nothing was deleted: the typed name is not that of the account. Without a terminal, add --yes")
+	}
+	return nil
 }
 
 // named returns a text with the directives that name an account, "" without any. Other nodes have configurations of their own.
@@ -93,4 +134,24 @@ func disableAccount(disabled bool) adminHandler {
 		}
 		return accountStateView{viewAccount(a), running.Directives(a.Name)}, nil
 	})
+}
+
+// deleteAccount begins the deletion of an account, unless the running config names it: a gateway would refuse every key, and the global option would make
+// the account again.
+func deleteAccount(running *caddymodule.OpenStore, r *http.Request, a *core.Account) (any, error) {
+	names := []string{a.Name}
+	for _, former := range a.FormerNames { // a gateway that has not been reloaded since the account was renamed still serves it
+		if _, err := running.Store.AccountByName(r.Context(), former); errors.Is(err, core.ErrAccountNotFound) {
+			names = append(names, former)
+		}
+	}
+	if directives := running.Directives(names...); len(directives) > 0 {
+		return nil, caddy.APIError{HTTPStatus: http.StatusConflict, Err: fmt.Errorf("the running configuration names the account: remove %s and reload, on every node. Otherwise the next start would make the account again or refuse its keys",
+			strings.Join(directives, " and "))}
+	}
+	a, err := running.Service.DeleteAccount(r.Context(), a.ID)
+	if err != nil {
+		return nil, err
+	}
+	return accountStateView{accountView: viewAccount(a)}, nil
 }

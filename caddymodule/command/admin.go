@@ -44,6 +44,7 @@ var adminRoutes = map[string]adminHandler{
 	"POST accounts/rename":   ofAnyAccount(renameAccount),   // ?account=NAME {"name"}
 	"POST accounts/disable":  disableAccount(true),          // ?account=NAME
 	"POST accounts/enable":   disableAccount(false),         // ?account=NAME
+	"DELETE accounts":        ofAnyAccount(deleteAccount),   // ?account=NAME
 	"GET keys":               ofAccount(listOwnerKeys),      // ?account=NAME
 	"POST keys":              ofAccount(createOwnerKey),     // ?account=NAME {"name", "role", "expires_at"}
 	"DELETE keys":            ofAccount(revokeOwnerKey),     // ?account=NAME&id=ID

@@ -92,13 +92,15 @@ type adminClient struct {
 	ctx     context.Context
 	address string // "" until the first request
 	json    bool
+	in      io.Reader
 	out     io.Writer
+	err     io.Writer
 	flags   caddycmd.Flags
 }
 
 func newAdminClient(ctx context.Context, cmd *cobra.Command) *adminClient {
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	return &adminClient{ctx: ctx, json: flags.Bool("json"), out: cmd.OutOrStdout(), flags: flags}
+	return &adminClient{ctx: ctx, json: flags.Bool("json"), in: cmd.InOrStdin(), out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), flags: flags}
 }
 
 // call sends a request to the admin endpoint with body as JSON, and decodes the response into answer. With --json call also prints

@@ -39,7 +39,6 @@ func TestMessages(t *testing.T) {
 		{"usage", usageCommand, []string{"adjust", "default", ten.Secret, "--delta", "1", "--reason", "x"}, "an argument is the secret value of a key: want the id of a key, such as key_"},
 		{"usage", usageCommand, []string{"adjust", "default", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", "--delta", "1", "--reason", "x"}, "want the id of a key, such as key_"},
 		{"usage", usageCommand, []string{"adjust", "default", "1", "--delta", "1", "--reason", "x", "--request-id", ten.Owner, "--address", s.Admin}, `adjusting the usage of "1": request ID must not be an API key`},
-		{"account", accountCommand, []string{"delete", "default"}, "an account cannot be deleted: revoke its owner's keys"},
 		{"account", accountCommand, []string{"creat", "acme"}, `unknown command "creat" for "limitkeeper account": did you mean create?; it has create,`},
 		{"account", accountCommand, []string{"key", "revoke", "default", ten.Owner}, "an argument is the secret value of a key: want the id of an owner's key, such as okey_"},
 		{"account", accountCommand, []string{"key", "revoke", "default", "acme-secret-1"}, "want the id of an owner's key, such as okey_"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,7 +119,8 @@ func reportUsage(running *caddymodule.OpenStore, r *http.Request) (any, error) {
 		of, err = s.OperatorAccount(r.Context(), name) // also of a disabled account: its last invoice
 	} else {
 		var all []*core.Account
-		if all, _, err = s.Accounts(r.Context(), core.Page{Number: 1, Size: 2}); len(all) == 1 {
+		all, _, err = s.Accounts(r.Context(), core.Page{Number: 1, Size: core.ReadSize})
+		if all = slices.DeleteFunc(all, func(a *core.Account) bool { return a.Deleting }); len(all) == 1 {
 			of = all[0]
 		}
 	}

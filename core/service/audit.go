@@ -49,11 +49,14 @@ func (s *Service) TrimAudit(ctx context.Context) error {
 	last := core.AuditSeq(s.now().Add(-core.AuditRetention)) - 1
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
 	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
-		more, err := true, ctx.Err()
+		more, err := !a.Deleting, ctx.Err()
 		for more && err == nil {
 			if more, err = s.store.RemoveAudit(ctx, a.ID, 0, last); err == nil {
 				err = ctx.Err()
 			}
+		}
+		if errors.Is(err, core.ErrAccountNotFound) { // deleted meanwhile
+			return nil
 		}
 		return err
 	})

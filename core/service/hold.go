@@ -121,10 +121,13 @@ func (s *Service) ExtendHold(ctx context.Context, account, id string, lasts time
 	return s.store.ExtendHold(ctx, account, id, now, now.UTC().Truncate(time.Millisecond).Add(lasts))
 }
 
-// ExpireHolds ends the expired holds of all accounts.
+// ExpireHolds ends the expired holds of all accounts, disabled ones included, except those that are being deleted.
 func (s *Service) ExpireHolds(ctx context.Context) error {
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
 	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+		if a.Deleting {
+			return nil
+		}
 		return s.store.ExpireHolds(ctx, a.ID, s.now(), s.retention())
 	})
 }

@@ -442,7 +442,7 @@ func TestProblems(t *testing.T) {
 
 // Every way to damage an archive is found, and nothing is written.
 func TestDamaged(t *testing.T) {
-	archive := archiveOf(t, filled(t, 1))
+	archive := archiveOf(t, filled(t, 5))
 	lines := bytes.SplitAfter(archive, []byte("\n"))
 	lines = lines[:len(lines)-1]
 	cases := map[string][]byte{
@@ -622,7 +622,7 @@ func TestSchema(t *testing.T) {
 		return schema.VisitJSON(v)
 	}
 	seen := map[string]bool{}
-	for _, line := range bytes.Split(bytes.TrimSpace(archiveOf(t, filled(t, 11))), []byte("\n")) {
+	for _, line := range bytes.Split(bytes.TrimSpace(archiveOf(t, filled(t, 21))), []byte("\n")) {
 		if err := check(line); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}

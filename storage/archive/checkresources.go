@@ -44,6 +44,8 @@ func (c *checker) checkTarget(ctx context.Context, a *Account) error {
 	}
 	switch {
 	case byName == nil && byID == nil:
+	case byID != nil && byID.Deleting:
+		c.problem("account: the store is deleting the account %s: import it when limitkeeper account list no longer shows that account", a.ID)
 	case byName != nil && byName.ID != a.ID:
 		c.problem("account: the store has another account %q: its id is %s, and %s in the archive. %s", a.Name, byName.ID, a.ID, c.advice())
 	case byID.Name != a.Name:

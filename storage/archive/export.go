@@ -3,6 +3,7 @@ package archive
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -60,12 +61,12 @@ func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) 
 }
 
 // accountsOf returns the accounts of a store, or the one with the name only, "" for all. It returns an [IncompleteError] if
-// the import of one of them has not finished.
+// the import of one of them has not finished. It leaves out accounts that are being deleted.
 func accountsOf(ctx context.Context, s core.Importer, only string) (accounts []*core.Account, err error) {
 	var incomplete []string
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }
 	err = core.Each(ctx, defaultPage, list, func(a *core.Account) error {
-		if only != "" && only != a.Name {
+		if a.Deleting || only != "" && only != a.Name {
 			return nil
 		}
 		if accounts = append(accounts, a); a.Incomplete() {
@@ -152,14 +153,29 @@ func (e *export) account(ctx context.Context, a *core.Account) error {
 		return err
 	}
 	if err := e.usage(ctx); err != nil || e.o.NoHistory {
-		return err
+		return cmp.Or(err, e.checkStays(ctx))
 	}
 	for ids := range slices.Chunk(e.owners, workers) {
 		if err := e.histories(ctx, ids); err != nil {
 			return err
 		}
 	}
-	return nil
+	return e.checkStays(ctx)
+}
+
+// checkStays returns an error if the account was deleted during its export: the archive lacks records.
+func (e *export) checkStays(ctx context.Context) error {
+	if e.live == nil {
+		return nil
+	}
+	a, err := e.s.Account(ctx, e.of.ID)
+	if err == nil && a.Deleting {
+		err = core.ErrAccountNotFound
+	}
+	if errors.Is(err, core.ErrAccountNotFound) {
+		err = fmt.Errorf("the account %q was deleted meanwhile: run the command again: %w", e.of.Name, err)
+	}
+	return err
 }
 
 func (e *export) resources(ctx context.Context, a *core.Account) error {

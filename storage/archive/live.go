@@ -117,6 +117,9 @@ func (e *export) wholeResources(ctx context.Context, a *core.Account) error {
 		l := &live{to: to, room: e.o.held, plans: map[string]bool{}, unique: map[uint64]struct{}{}, earlier: e.earlier, seed: e.seed}
 		e.to, e.records = l, records
 		a, err := e.s.Account(ctx, a.ID) // as it is now, as the resources are
+		if err == nil && a.Deleting {
+			err = core.ErrAccountNotFound
+		}
 		if err == nil {
 			err = e.resources(ctx, a)
 		}

@@ -134,6 +134,13 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 	return uint32(stored), nil
 }
 
+// forget removes the number of an account that is removed.
+func (n *accountNumbers) forget(account string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.byID.Remove(uint32(maphash.String(n.seed, account))|1<<31, account)
+}
+
 // decided is the result of decide: an answer, or the reason to decide again.
 type decided struct {
 	result   core.ConsumeResult

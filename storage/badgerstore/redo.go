@@ -110,6 +110,7 @@ func (s *Store) apply(w *writes) error {
 	switch {
 	case err == nil:
 		s.endHolds(w)
+		s.forgetPurged(w.purged)
 		return nil
 	case !errors.Is(err, errBadger):
 		err = fmt.Errorf("%w: %w", errBadger, err) // readers are refused: the transaction may be half applied

@@ -98,6 +98,7 @@ func (r *replay) redo(payload []byte, position int64) error {
 		}
 	}
 	r.s.endHolds(w)
+	r.s.forgetPurged(w.purged)
 	created, err := r.s.createdCounters(w) // an import can reuse the number of a deleted key or user
 	for _, of := range created {
 		delete(r.dropped, of)

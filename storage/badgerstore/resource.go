@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -20,7 +21,7 @@ func (d database) View(_ context.Context, in resource.Scope, fn func(resource.Re
 }
 
 // Change implements [resource.Database]. Changes in the same scope run one at a time. A change of one account in the registry may run beside
-// the creation of another: it changes no set and no unique value.
+// the creation of another: it changes no set and no unique value of another account.
 func (d database) Change(ctx context.Context, in resource.Scope, fn func(resource.Reader) (*resource.Changes, error)) error {
 	s := d.s
 	if err := s.enterToChange(); err != nil {
@@ -53,8 +54,10 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 	if err != nil || w == nil {
 		return err
 	}
-	if err := s.keepDeleted(w, in.Of()); err != nil {
-		return fault(err)
+	if !w.purges {
+		if err := s.keepDeleted(w, in.Of()); err != nil {
+			return fault(err)
+		}
 	}
 	if len(c.Audit.Append) > 0 || c.Audit.Last > 0 {
 		unlock, err := s.audits.Lock(ctx, c.Audit.Log.Account)
@@ -83,7 +86,15 @@ func (r reader) Exists() (bool, error) {
 		return true, nil
 	}
 	n, err := r.number(accountIDPath(r.account))
-	return n != 0, fault(err)
+	if err != nil || n == 0 {
+		return false, fault(err)
+	}
+	b, err := r.existing(recordPath(resource.Account, "", n))
+	if err != nil {
+		return false, fault(err)
+	}
+	a, err := record.Decode[core.Account](b)
+	return err == nil && !a.Deleting, fault(err)
 }
 
 // Records implements [resource.Reader].
@@ -271,6 +282,7 @@ func (r reader) Last(kind resource.Kind) (int64, error) {
 // writes returns the records of changes.
 func (r reader) writes(c *resource.Changes) (*writes, error) {
 	w := newWrites()
+	w.purges = c.Purges
 	for _, x := range c.Records { // first: another resource may have the number now
 		if x.Was != 0 {
 			w.put(recordPath(x.Kind, r.account, x.Was), nil)
@@ -310,11 +322,16 @@ func (r reader) put(w *writes, x resource.Record) error {
 		return nil
 	}
 	number, byID := x.Number, idPath(x.Kind, r.account, x.ID)
-	if number == 0 && x.Value != nil {
+	if number == 0 && (x.Value != nil || r.in.Registry) {
 		var err error
 		if number, err = r.number(byID); err != nil {
 			return err
 		}
+	}
+	if x.Value == nil && r.in.Registry {
+		w.put(recordPath(x.Kind, r.account, number), nil)
+		w.put(byID, nil)
+		return nil
 	}
 	if x.Kind != resource.User {
 		var value []byte
@@ -336,7 +353,15 @@ func (r reader) changeSet(w *writes, name string, c *resource.SetChange) error {
 		return err
 	}
 	for _, m := range c.Remove {
-		err = firstOf(err, f.Put(m.Number, false))
+		if r.in.Registry { // the records have no numbers
+			m.Number, err = r.number(idPath(resource.KindOfSet(name), r.account, m.ID))
+		}
+		if err == nil {
+			err = f.Put(m.Number, false)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	for _, m := range c.Add {
 		err = firstOf(err, f.Put(m.Number, true))
@@ -347,6 +372,16 @@ func (r reader) changeSet(w *writes, name string, c *resource.SetChange) error {
 
 // follow writes the digests of changed keys, and deletes the counters of deleted users and keys.
 func (r reader) follow(w *writes, c *resource.Changes) error {
+	for _, a := range c.Accounts {
+		if a.After != nil {
+			continue
+		}
+		number, err := r.number(accountIDPath(a.Before.ID))
+		if err != nil {
+			return err
+		}
+		w.purge(purged{uint32(number), a.Before.ID})
+	}
 	account, err := r.number(accountIDPath(r.account))
 	if err != nil {
 		return err

@@ -29,6 +29,8 @@ type writes struct {
 	byPath   map[string][]byte // the new values, nil to delete a record
 	dropped  []ref             // counters that are deleted with their histories
 	moved    []ref             // keys that move to another user: their open holds end
+	purged   []purged          // accounts that are removed: nothing of them stays
+	purges   bool              // see [resource.Changes]
 	bytes    int               // of paths and values
 	position int64             // of the redo record
 	err      error             // a record that Badger could not apply; it must not get into the event log, which is replayed at each start
@@ -53,6 +55,9 @@ func (w *writes) value(p path) (value []byte, ok bool) {
 	value, ok = w.byPath[string(p)]
 	return value, ok
 }
+
+// purge removes everything of an account, see purge.go.
+func (w *writes) purge(p purged) { w.purged = append(w.purged, p) }
 
 // fit reports whether the records fit into one transaction of Badger.
 func (w *writes) fit() bool { return len(w.byPath) <= maxWrites && w.bytes <= maxWriteBytes }
@@ -92,6 +97,9 @@ func (s *Store) write(w *writes, position int64) (err error) {
 			return nil
 		})
 	}
+	for _, p := range w.purged {
+		err = firstOf(err, s.removePurged(p, w.position+1))
+	}
 	return err
 }
 
@@ -108,12 +116,13 @@ const (
 	opDelete
 	opDrop
 	opMove
+	opPurge
 )
 
 // encode encodes the writes, in any order.
 //
 //	kind   1 byte, see above
-//	path   text; of a dropped counter, or of a key that moves, as if its number was the number of a page
+//	path   text; of a dropped counter, or of a key that moves, as if its number was the number of a page; of a purged account see purged
 //	value  text, only with opSet
 func (w *writes) encode() []byte {
 	b := make([]byte, 0, w.bytes+8*len(w.byPath))
@@ -130,6 +139,9 @@ func (w *writes) encode() []byte {
 	}
 	for _, of := range w.moved {
 		b = path(append(b, opMove)).text(string(pagePath(of)))
+	}
+	for _, p := range w.purged {
+		b = path(append(b, opPurge)).text(string(p.encode()))
 	}
 	return b
 }
@@ -152,6 +164,10 @@ func decodeWrites(record []byte) (*writes, error) {
 			} else {
 				w.moved = append(w.moved, of)
 			}
+		case opPurge:
+			var of purged
+			of, ok = decodePurged(p)
+			w.purge(of)
 		default:
 			ok = false
 		}

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -48,6 +49,9 @@ func (s *Store) Accounts(_ context.Context, p core.Page) ([]*core.Account, int, 
 func (s *Store) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
 	return update(s, core.ErrAccountNotFound, func() *core.Account { return find(s.accounts, hasID(id)) }, func(a *core.Account) error {
 		before := a.Name
+		if a.Deleting {
+			return core.ErrAccountNotFound
+		}
 		if err := fn(a); err != nil {
 			return err
 		}
@@ -61,7 +65,7 @@ func (s *Store) UpdateAccount(ctx context.Context, id string, fn func(*core.Acco
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return s.locked(func() error {
-		if s.resources[k.AccountID] == nil {
+		if s.isMissing(k.AccountID) {
 			return core.ErrAccountNotFound
 		}
 		if s.ownerKey(k.Digest) != nil {
@@ -98,12 +102,44 @@ func (s *Store) Access(_ context.Context, account string) (*core.Access, error) 
 
 // UpdateAccess implements [core.Store].
 func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (*core.Access, error) {
-	return update(s, core.ErrAccountNotFound, func() *core.Access { return s.of(account).access }, fn, core.NewAuditing(ctx, account), (*core.Auditing).Access)
+	return update(s, core.ErrAccountNotFound, func() *core.Access {
+		if s.isMissing(account) {
+			return nil
+		}
+		return s.of(account).access
+	}, fn, core.NewAuditing(ctx, account), (*core.Auditing).Access)
 }
 
 // account returns the account with the name, or nil. The caller holds the lock.
 func (s *Store) account(name string) *core.Account {
-	return find(s.accounts, func(a *core.Account) bool { return a.Name == name })
+	return find(s.accounts, func(a *core.Account) bool { return a.Name == name && !a.Deleting })
+}
+
+// isMissing reports whether an account takes no writes: it is missing, or is being removed.
+func (s *Store) isMissing(id string) bool {
+	a := find(s.accounts, hasID(id))
+	return a == nil || a.Deleting
+}
+
+// PurgeAccount implements [core.Store]. It removes everything at once.
+func (s *Store) PurgeAccount(_ context.Context, id string) (bool, error) {
+	return false, s.locked(func() error {
+		a := find(s.accounts, hasID(id))
+		switch {
+		case a == nil:
+			return nil
+		case !a.Deleting:
+			return core.ErrAccountNotFound
+		}
+		s.accounts = slices.DeleteFunc(s.accounts, hasID(id))
+		s.ownerKeys = slices.DeleteFunc(s.ownerKeys, func(k *core.OwnerKey) bool { return k.AccountID == id })
+		maps.DeleteFunc(s.usages, func(of core.CounterID, _ *usage) bool { return of.Account == id })
+		delete(s.resources, id)
+		delete(s.holds, id)
+		delete(s.rankings, id)
+		maps.DeleteFunc(s.audits, func(of auditName, _ *auditLog) bool { return of.account == id })
+		return nil
+	})
 }
 
 func hasID(id string) func(*core.Account) bool {

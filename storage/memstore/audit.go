@@ -111,7 +111,7 @@ func (s *Store) Audit(_ context.Context, account string, before int64, n int) (l
 // AppendAudit implements [core.Store].
 func (s *Store) AppendAudit(_ context.Context, account string, entries []core.AuditEntry) error {
 	return s.locked(func() error {
-		if len(entries) > 0 && s.resources[account] == nil {
+		if len(entries) > 0 && s.isMissing(account) {
 			return core.ErrAccountNotFound
 		}
 		for i := range entries {

@@ -71,11 +71,11 @@ func (s *Store) locked(fn func() error) error {
 func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	return s.locked(func() error {
 		before := s.of(account)
-		tx := &tx{account: account, missing: s.resources[account] == nil, before: before, after: before.clone()}
+		tx := &tx{account: account, missing: s.isMissing(account), before: before, after: before.clone()}
 		if err := fn(tx); err != nil {
 			return err
 		}
-		if !tx.missing {
+		if s.resources[account] != nil {
 			s.append(core.NewAuditing(ctx, account), false, tx.audit)
 			s.endMoved(account, tx.before, tx.after)
 			s.resources[account] = tx.after

@@ -169,7 +169,7 @@ func (s *Store) LastNumbers(_ context.Context, account string) (n core.Numbers, 
 func (s *Store) RaiseNumbers(_ context.Context, account string, n core.Numbers) error {
 	return s.locked(func() error {
 		r := s.resources[account]
-		if r == nil {
+		if s.isMissing(account) {
 			return core.ErrAccountNotFound
 		}
 		r.users.last, r.plans.last, r.keys.last = max(r.users.last, n.User), max(r.plans.last, n.Plan), max(r.keys.last, n.Key)

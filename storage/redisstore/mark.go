@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
 // A mark shows whether a master still has the data that it had. Each master has one, in one of
@@ -140,8 +141,11 @@ func (m *master) check(ctx context.Context) error {
 	s, b := m.s, m.client.B()
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Zcard().Key(s.o.registry().key("accounts")).Build(),
-		b.Get().Key(s.o.registry().key("format")).Build())
+	removed := func() rueidis.Completed {
+		return b.Hget().Key(s.o.registry().key("last")).Field(string(resource.Removed)).Build()
+	}
+	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Get().Key(s.o.registry().key("format")).Build(), removed(),
+		b.Zcard().Key(s.o.registry().key("accounts")).Build(), removed())
 	text, err := answers[0].ToString()
 	if err != nil {
 		return err
@@ -154,11 +158,13 @@ func (m *master) check(ctx context.Context) error {
 		}
 		return nil // the topology is about to change
 	}
-	accounts, notHere := answers[1].AsInt64()
-	if notHere != nil { // another master serves the registry
+	accounts, notHere := answers[3].AsInt64()
+	before, _ := answers[2].AsInt64() // 0 if no account was ever removed
+	after, _ := answers[4].AsInt64()
+	if accounts += before; notHere != nil || before != after { // another master serves the registry, or an account was removed just now
 		accounts = -1
 	}
-	if have, err := answers[2].ToString(); err == nil {
+	if have, err := answers[1].ToString(); err == nil {
 		s.noteFormat(have)
 	}
 	m.unwrittenLoss = cmp.Or(m.unwrittenLoss, m.findLoss(info, accounts))
@@ -202,7 +208,7 @@ func (m *master) findLoss(info map[string]string, accounts int64) (loss string) 
 	}
 	m.evicted, m.policy = evicted, policy
 	if accounts >= 0 {
-		if before := m.s.watch.accounts.Swap(accounts); accounts < before { // accounts are never deleted
+		if before := m.s.watch.accounts.Swap(accounts); accounts < before { // removed accounts are included
 			loss = cmp.Or(loss, fmt.Sprintf("it has %d of %d accounts", accounts, before))
 		}
 	}

@@ -159,12 +159,13 @@ func (m *master) onInvalidation(names []rueidis.RedisMessage) {
 	m.s.watch.mu.Lock()
 	watcher := m.s.watch.watcher
 	m.s.watch.mu.Unlock()
-	if watcher == nil {
-		return
-	}
 	for _, name := range names {
 		text, _ := name.ToString()
-		if c, ok := m.s.o.parseInvalidation(text); ok {
+		c, ok := m.s.o.parseInvalidation(text)
+		if ok && c.State {
+			m.s.knownAccounts.Delete(c.Account)
+		}
+		if ok && watcher != nil {
 			watcher.Changed(c)
 		}
 	}

@@ -50,7 +50,8 @@ type Store struct {
 	replicaConns replicaConns
 	masters      masters
 
-	knownAccounts sync.Map             // ids of existing accounts; accounts are never deleted
+	knownAccounts sync.Map             // ids of existing accounts, while the watch is trusted
+	purging       sync.Map             // when this process saw first that an account is being removed: time.Time by id
 	writeLocks    keyedmutex.Mutex     // serializes the transactions of an account in this process
 	drains        singleflight.Group   // running drains of outboxes, by account
 	watch         *watch               // receives the changes of other processes

@@ -84,6 +84,11 @@ func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (tasks
 	if err := r.s.eachDigest(r.ctx, claimDigestScript, w.claims); err != nil {
 		return false, err
 	}
+	if c.Purges { // nobody would find the digests after the commit; until then, the keys of the account are unknown anyway
+		if err := r.s.eachDigest(r.ctx, releaseDigestScript, w.releases); err != nil {
+			return false, err
+		}
+	}
 	numbers, err := r.s.commit(r.ctx, w.batch, r.seen)
 	if err != nil {
 		return false, err
@@ -138,14 +143,18 @@ func (r *reader) read(fill func(*batch)) (answers []rueidis.RedisMessage, err er
 
 // Exists implements [resource.Reader].
 func (r *reader) Exists() (bool, error) {
-	if _, known := r.s.knownAccounts.Load(r.in.Account); known || r.in.Registry {
+	if _, known := r.s.knownAccounts.Load(r.in.Account); known && r.s.watch.trusted() || r.in.Registry {
 		return true, nil
 	}
-	exists, err := r.s.do(r.ctx, r.s.client.B().Exists().Key(r.s.o.registry().record(resource.Account, r.in.Account)).Build()).AsBool()
-	if exists { // writes to the account need not wait for the master of the registry again
-		r.s.knownAccounts.Store(r.in.Account, true)
+	a, err := r.s.Account(r.ctx, r.in.Account)
+	switch {
+	case errors.Is(err, core.ErrAccountNotFound):
+		return false, nil
+	case err != nil || a.Deleting:
+		return false, err
 	}
-	return exists, unavailable(err)
+	r.s.knownAccounts.Store(r.in.Account, true) // writes to the account need not wait for the master of the registry again
+	return true, nil
 }
 
 // Records implements [resource.Reader].

@@ -37,7 +37,8 @@ type watch struct {
 	watcher    core.Watcher  // nil until [Store.Watch]
 	masters    map[string]*master
 
-	accounts atomic.Int64 // number of accounts at the last check
+	accounts     atomic.Int64 // number of accounts at the last check, removed ones included
+	trustedUntil atomic.Int64 // end of the validity of caches, nanoseconds since begun
 }
 
 // startWatch starts the watch, and returns after the first ping of each master. It returns an error if the topology is unknown, or if
@@ -136,15 +137,19 @@ func (w *watch) refreshTopology(ctx context.Context) error {
 	return nil
 }
 
+// trusted reports whether every change up to a moment ago was reported.
+func (w *watch) trusted() bool { return int64(time.Since(w.begun)) < w.trustedUntil.Load() }
+
 // trustLocked tells the watcher until when caches are valid: the earliest end over all masters and the
 // topology.
 func (w *watch) trustLocked() {
-	if w.watcher == nil {
-		return
-	}
 	until := int64(w.topologyAt + leaseFor)
 	for _, m := range w.masters {
 		until = min(until, m.trustedUntil.Load())
+	}
+	w.trustedUntil.Store(until)
+	if w.watcher == nil {
+		return
 	}
 	w.watcher.RenewLease(time.Duration(until) - time.Since(w.begun))
 }

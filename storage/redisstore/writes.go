@@ -13,20 +13,24 @@ import (
 
 // writes collects everything that a transaction writes when it commits.
 type writes struct {
-	r         *reader
-	batch     *batch
-	claims    map[secrets.Digest]string // the key that has the digest after the commit
-	releases  map[secrets.Digest]string // the key that had it
-	hasTasks  bool
-	lateTasks []task   // added behind all others
-	located   []string // id and encoded location of each key whose counter has a new one
-	gone      []string // ids of the keys whose counter has none
+	r          *reader
+	batch      *batch
+	claims     map[secrets.Digest]string // the key that has the digest after the commit
+	releases   map[secrets.Digest]string // the key that had it
+	hasTasks   bool
+	deleteUser string   // the kind of the task of a deleted user
+	lateTasks  []task   // added behind all others
+	located    []string // id and encoded location of each key whose counter has a new one
+	gone       []string // ids of the keys whose counter has none
 }
 
 // writes returns the writes of changes.
 func (r *reader) writes(c *resource.Changes) (*writes, error) {
 	w := &writes{r: r, batch: newBatchOf(r.version), claims: map[secrets.Digest]string{}, releases: map[secrets.Digest]string{}}
 	w.batch.addsData = c.Creates
+	if w.deleteUser = keepDeletedDays; c.Purges {
+		w.deleteUser = deleteUserCounters
+	}
 	w.records(c)
 	w.audit(&c.Audit)
 	w.registry(c)
@@ -109,6 +113,12 @@ func (w *writes) records(c *resource.Changes) {
 // registry adds the invalidations of accounts and owner's keys.
 func (w *writes) registry(c *resource.Changes) {
 	for _, a := range c.Accounts {
+		if a.After == nil {
+			w.batch.endVersion(w.r.slot.key("version:" + a.Before.ID))
+			w.batch.add("UNLINK", w.r.slot.key("audit:"+a.Before.ID))
+			w.invalidate(core.Change{Account: a.Before.ID, State: true})
+			continue
+		}
 		if a.Before != nil {
 			w.invalidate(core.Change{Account: a.After.ID, KeyPrefix: a.After.PrefixOfNewKeys()})
 			if a.Before.Closed() != a.After.Closed() {
@@ -117,7 +127,7 @@ func (w *writes) registry(c *resource.Changes) {
 		}
 	}
 	for _, k := range c.OwnerKeys {
-		w.batch.add("INVALIDATE", w.r.s.o.invalidation(w.r.slot, core.Change{OwnerKey: k.After.Digest}))
+		w.batch.add("INVALIDATE", w.r.s.o.invalidation(w.r.slot, core.Change{OwnerKey: either(k).Digest}))
 	}
 }
 
@@ -131,7 +141,7 @@ func (w *writes) invalidate(c core.Change) {
 func (w *writes) user(c *resource.Change[core.User]) {
 	w.invalidate(core.Change{UserID: either(c).ID})
 	if c.After == nil {
-		w.addTask(task{kind: keepDeletedDays, from: c.Before.ID})
+		w.addTask(task{kind: w.deleteUser, from: c.Before.ID})
 	}
 }
 

@@ -113,7 +113,7 @@ func (t *tx) checkAuditAccount(in Scope) error {
 		return t.checkAccount()
 	}
 	c, err := loadOne(t, &t.accounts, in.Account)
-	if err == nil && c.Before == nil {
+	if err == nil && (c.Before == nil || c.Before.Deleting) {
 		err = core.ErrAccountNotFound
 	}
 	return err

@@ -7,7 +7,7 @@ import (
 
 // changes returns what the transaction stores.
 func (t *tx) changes() (*Changes, error) {
-	c := &Changes{Sets: map[string]*SetChange{}, Unique: t.unique, Last: t.last}
+	c := &Changes{Sets: map[string]*SetChange{}, Unique: t.unique, Last: t.last, Purges: t.purges}
 	c.Accounts = collect(t, c, &t.accounts)
 	c.OwnerKeys = collect(t, c, &t.ownerKeys)
 	collect(t, c, &t.accesses)

@@ -26,6 +26,7 @@ const (
 	Webhook  Kind = 'W'
 	Event    Kind = 'N'
 	Attempt  Kind = 'J' // an entry of the delivery log of a webhook
+	Removed  Kind = 'D' // has no records: its last number is that of removed accounts
 )
 
 // Scope is what a transaction reads and changes: the users, plans and keys of an account, or the registry, which has all accounts, owner's keys
@@ -51,11 +52,14 @@ type Database interface {
 	// otherwise fn runs again. Empty changes store nothing. An error of fn is returned as it is. Without room for
 	// more, changes that create a resource are [core.ErrUnavailable].
 	Change(ctx context.Context, in Scope, fn func(Reader) (*Changes, error)) error
+	// Purge removes a bounded part of what is left of an account without resources, owner's keys and access: all but its record, which the
+	// caller removes. It returns whether more is left. It may be repeated.
+	Purge(ctx context.Context, a *core.Account) (more bool, err error)
 }
 
 // Reader reads the records of a scope. Its errors are errors of core.
 type Reader interface {
-	// Exists reports whether there is an account that the scope belongs to.
+	// Exists reports whether there is an account that the scope belongs to, and that is not being removed.
 	Exists() (bool, error)
 	// Records returns the record of each id, nil for a missing one.
 	Records(kind Kind, ids ...string) ([][]byte, error)
@@ -89,6 +93,7 @@ type Changes struct {
 	Last    map[Kind]int64
 	Creates bool // a resource is new
 	Audit   Audit
+	Purges  bool // the account is being removed: the days of its deleted users are not kept
 
 	// The same changes as resources. Counters, digests and caches follow them.
 	Accounts  []*Change[core.Account]
@@ -124,11 +129,12 @@ type Record struct {
 	Kind   Kind
 	ID     string
 	Number int64  // its place in sets; 0 for a resource of the registry that is not new
-	Was    int64  // the number before, 0 for a new resource
+	Was    int64  // the number before; 0 for a new resource, and for any of the registry
 	Value  []byte // nil: deleted
 }
 
-// SetChange lists the resources that enter or leave a set. One that leaves with a number may enter with another.
+// SetChange lists the resources that enter or leave a set. One that leaves with a number may enter with another. A resource of the registry leaves
+// with the number 0.
 type SetChange struct{ Remove, Add []Member }
 
 // Member is a resource in a set.

@@ -24,10 +24,15 @@ type description[T any] struct {
 }
 
 var accounts = &description[core.Account]{
-	kind:      Account,
-	id:        func(a *core.Account) string { return a.ID },
-	sets:      func(*core.Account) []string { return []string{accountSet} },
-	unique:    func(a *core.Account) []Unique { return []Unique{nameOf(a.Name)} },
+	kind: Account,
+	id:   func(a *core.Account) string { return a.ID },
+	sets: func(*core.Account) []string { return []string{accountSet} },
+	unique: func(a *core.Account) []Unique {
+		if a.Deleting { // its name is free
+			return nil
+		}
+		return []Unique{nameOf(a.Name)}
+	},
 	duplicate: func(Unique) error { return core.ErrAccountExists },
 	missing:   core.ErrAccountNotFound,
 	audit:     (*core.Auditing).Account,

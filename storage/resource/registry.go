@@ -41,13 +41,18 @@ func (r Resources) Accounts(ctx context.Context, p core.Page) ([]*core.Account, 
 
 // UpdateAccount implements [core.Store]. It is a transaction of the whole registry, because fn may change the name.
 func (r Resources) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
-	return update(ctx, r, registry, id, func(t *tx) *table[core.Account] { return &t.accounts }, fn)
+	return update(ctx, r, registry, id, func(t *tx) *table[core.Account] { return &t.accounts }, func(a *core.Account) error {
+		if a.Deleting {
+			return core.ErrAccountNotFound
+		}
+		return fn(a)
+	})
 }
 
 // CreateOwnerKey implements [core.Store].
 func (r Resources) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return r.change(ctx, registry, func(t *tx) error {
-		if c, err := loadOne(t, &t.accounts, k.AccountID); err != nil || c.Before == nil {
+		if c, err := loadOne(t, &t.accounts, k.AccountID); err != nil || c.Before == nil || c.Before.Deleting {
 			return cmp.Or[error](t.keep(err), core.ErrAccountNotFound)
 		}
 		return create(t, &t.ownerKeys, k)
@@ -96,14 +101,15 @@ func (r Resources) UpdateAccess(ctx context.Context, account string, fn func(*co
 	}, fn)
 }
 
-// loadAccess reads the Access of an account. That of an account that nobody has set up is the zero Access.
+// loadAccess reads the Access of an account. That of an account that nobody has set up is the zero Access. An account that is being removed gets no new
+// one.
 func (t *tx) loadAccess(account string) error {
 	c, err := loadOne(t, &t.accesses, account)
 	if err != nil || c.Before != nil {
 		return err
 	}
 	a, err := loadOne(t, &t.accounts, account)
-	if err == nil && a.Before != nil {
+	if err == nil && a.Before != nil && !a.Before.Deleting {
 		c.Before, c.record = new(core.Access), []byte("{}")
 	}
 	return err

@@ -14,6 +14,7 @@ type tx struct {
 	err error // the first error of the reader: nothing is stored
 
 	exists bool // the account is known to exist
+	purges bool // the account is being removed
 
 	auditing *core.Auditing // nil if the changes leave no entries in the audit log
 
@@ -173,10 +174,10 @@ func (t *tx) PutKey(k *core.Key) error {
 
 // PutPrices implements [core.Tx].
 func (t *tx) PutPrices(p *core.Prices) error {
-	if err := t.checkAccount(); err != nil {
+	if _, err := loadOne(t, &t.prices, ""); err != nil {
 		return err
 	}
-	if _, err := loadOne(t, &t.prices, ""); err != nil {
+	if err := t.checkAccount(); err != nil {
 		return err
 	}
 	return write(t, &t.prices, "", p)
@@ -185,11 +186,11 @@ func (t *tx) PutPrices(p *core.Prices) error {
 // put stores a resource, and gives it a number if it has none. It does not read a user without an id, or with a larger one than
 // any before: there is none.
 func put[T any](t *tx, in *table[T], v *T) error {
-	if err := t.checkAccount(); err != nil {
+	last, err := t.lastOf(in.kind) // first: whether the account exists must be newer than what the transaction depends on
+	if err != nil {
 		return err
 	}
-	last, err := t.lastOf(in.kind)
-	if err != nil {
+	if err := t.checkAccount(); err != nil {
 		return err
 	}
 	c, id := &Change[T]{}, in.id(v)

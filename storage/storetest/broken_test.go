@@ -32,7 +32,7 @@ func wrapped(wrap func(core.Store) core.Store) func() Opened {
 // contract.
 func TestBrokenStores(t *testing.T) {
 	for _, d := range slices.Concat(brokenUsage, brokenLimits, brokenHistory, brokenResources, brokenMembers, brokenLists, brokenTransactions, brokenPrices, brokenWebhooks, brokenFiles,
-		brokenPlanUsed, brokenAccounts, brokenDays, brokenRequestIDs, brokenHolds, brokenRankings, brokenAudits, brokenImports) {
+		brokenPlanUsed, brokenAccounts, brokenPurges, brokenDays, brokenRequestIDs, brokenHolds, brokenRankings, brokenAudits, brokenImports) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			r := observe(t, caseNamed(t, d.caughtBy), d.open())

@@ -55,7 +55,8 @@ func (e *env) calls(account string, k, second *core.Key) map[string]func(n strin
 			_, err := s.UpdateAccount(e.ctx, account, func(a *core.Account) error { a.KeyPrefix = "p" + n + "_"; return nil })
 			return err
 		},
-		"Access": func(string) error { _, err := s.Access(e.ctx, account); return err },
+		"PurgeAccount": func(string) error { _, err := s.PurgeAccount(e.ctx, "acct_missing"); return err },
+		"Access":       func(string) error { _, err := s.Access(e.ctx, account); return err },
 		"UpdateAccess": func(n string) error {
 			_, err := s.UpdateAccess(e.ctx, account, func(ac *core.Access) error { ac.Password = n; return nil })
 			return err

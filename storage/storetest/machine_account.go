@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +71,7 @@ func (m *machine) lookAccounts(t *rapid.T, account string, page core.Page) {
 
 // changeAccount changes an account, how people sign in to it, or one of its owner's keys.
 func (m *machine) changeAccount(t *rapid.T) {
-	rapid.SampledFrom([]func(*rapid.T){m.ownerKey, m.ownerKey, m.accountUpdate, m.accessUpdate}).Draw(t, "change")(t)
+	rapid.SampledFrom([]func(*rapid.T){m.ownerKey, m.ownerKey, m.accountUpdate, m.accessUpdate, m.deleteAccount}).Draw(t, "change")(t)
 }
 
 // accountUpdate updates an account, or makes such a call fail. The name changes to a name of this or of another account, with or without an
@@ -96,6 +98,55 @@ func (m *machine) accountUpdate(t *rapid.T) {
 	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
 	m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, name) })
 	m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, m.accountName(account)) })
+}
+
+// deleteAccount removes an account with everything in it, rarely, and creates another one with the same name and the same digests of owner's keys.
+func (m *machine) deleteAccount(t *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(t, "rarely") != 0 {
+		t.SkipNow()
+	}
+	account := m.anyAccount(t)
+	m.both(t, "UpdateAccount", func(s core.Store) (any, error) {
+		return s.UpdateAccount(m.e.ctx, account, func(a *core.Account) error { a.Deleting = true; return nil })
+	})
+	name := m.accountName(account)
+	m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, name) })
+	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
+	m.both(t, "PurgeAccount", func(s core.Store) (any, error) { return nil, purge(m.e.ctx, s, account) })
+	m.forget(account)
+	m.both(t, "Accounts", func(s core.Store) (any, error) { return listed(s.Accounts(m.e.ctx, core.Page{Number: 1, Size: 100})) })
+	m.bothOwnerKeys(t, account, newOwnerKey(account, m.ownerKeyID(account, "okey_1")).Digest)
+	m.bothDigests(t)
+	if account == "acct_missing" {
+		return
+	}
+	m.accounts = slices.DeleteFunc(m.accounts, func(a string) bool { return a == account })
+	if _, err := m.model.AccountByName(m.e.ctx, name); err == nil { // another account has got the name
+		name = m.accountName(m.next(account + "_"))
+	}
+	a, k := newAccount(m.next(account + "_"))
+	k = newOwnerKey(a.ID, m.ownerKeyID(a.ID, "okey_1"))
+	again := newOwnerKey(a.ID, m.ownerKeyID(a.ID, "okey_again"))
+	a.Name, again.Digest = name, newOwnerKey(account, m.ownerKeyID(account, "okey_1")).Digest
+	m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, copyOf(a), copyOf(k)) })
+	m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(m.e.ctx, copyOf(again)) })
+	m.accounts = append(m.accounts, a.ID)
+}
+
+// purge calls PurgeAccount until nothing is left.
+func purge(ctx context.Context, s core.Store, account string) error {
+	for {
+		if more, err := s.PurgeAccount(ctx, account); !more || err != nil {
+			return err
+		}
+	}
+}
+
+// forget removes what the machine knows of an account.
+func (m *machine) forget(account string) {
+	m.keys = slices.DeleteFunc(m.keys, func(k keyRef) bool { return k.account == account })
+	m.named = slices.DeleteFunc(m.named, func(c core.Consumption) bool { return c.Account == account })
+	m.holds = slices.DeleteFunc(m.holds, func(h heldRef) bool { return h.account == account })
 }
 
 // accessUpdate changes who may sign in to an account, or makes such a call fail.

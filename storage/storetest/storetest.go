@@ -70,7 +70,7 @@ func (c testCase) check(t testing.TB, o *Opened) {
 // cases returns all cases. Most promises are checked by the machine; the other cases are about concurrent calls, many
 // resources, Close and the real time.
 func cases() []testCase {
-	return slices.Concat(accountCases, listCases, raceCases, exactCases, counterCases, requestIDCases, holdCases, rankingCases, webhookCases, auditCases, deleteCases, importCases, machineCases, closeCases)
+	return slices.Concat(accountCases, purgeCases, listCases, raceCases, exactCases, counterCases, requestIDCases, holdCases, rankingCases, webhookCases, auditCases, deleteCases, importCases, machineCases, closeCases)
 }
 
 var uncountedWindow = core.Month.Window(time.Unix(1_800_000_000, 0))

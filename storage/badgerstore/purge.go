@@ -1,0 +1,152 @@
+package badgerstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/resource"
+)
+
+// The removal of an account removes its keys and users in ordinary transactions: see [resource.Resources.PurgeAccount]. What they leave behind is removed
+// without a redo record: pages with the records of deleted counters, days, request ids, holds and the audit log. The last transaction removes the record of
+// the account. Its redo record also names the account as purged: a replay has made pages of the deleted counters again, and removes them then. An
+// image that is older than the removal is followed by the same redo records.
+
+// purged is an account that is removed.
+type purged struct {
+	number uint32
+	id     string
+}
+
+// encode encodes a purged account: its number, 8 bytes, and its id, a text.
+func (p purged) encode() path { return path(nil).number(int64(p.number)).text(p.id) }
+
+func decodePurged(b path) (p purged, ok bool) {
+	r := newDecoder(b)
+	p.number, p.id = uint32(r.Uint(8)), r.Text()
+	return p, r.Ended() && !r.Failed()
+}
+
+// prefixes returns the prefixes of all records of the account that are not in the registry. An index goes before what it lists, because a listed
+// record that is missing is damage.
+func (p purged) prefixes() (list []path) {
+	for _, kind := range []byte{kindPages, kindCounter, kindDay, kindRequestID, kindHold} {
+		list = append(list, at(kind).number(int64(p.number)))
+	}
+	for _, kind := range []byte{kindSet, kindUnique, kindKeyID, kindPlanID, kindUser, kindKey, kindPlan, kindDeleted, kindLast, kindPrices,
+		byte(resource.Webhook) | 0x20, byte(resource.Event) | 0x20, byte(resource.Attempt) | 0x20, byte(resource.Webhook), byte(resource.Event), byte(resource.Attempt), kindAudit, kindAuditLog} {
+		list = append(list, at(kind).text(p.id))
+	}
+	return list
+}
+
+// errPurgedEnough ends a call of Purge after purgeRecords records.
+var errPurgedEnough = errors.New("the next call goes on")
+
+// purgeBytes is the size of the records that one call of Purge removes, about 4,000 of them.
+const purgeBytes = 1 << 20
+
+// Purge implements [resource.Database]. No checkpoint runs meanwhile: it may have taken the state of a counter from before its deletion.
+func (d database) Purge(ctx context.Context, a *core.Account) (more bool, err error) {
+	s := d.s
+	if err := s.enterToChange(); err != nil {
+		return true, err
+	}
+	defer s.leave()
+	s.checkpointer.running.Lock()
+	defer s.checkpointer.running.Unlock()
+	number, err := s.accounts.number(s, a.ID)
+	if err != nil || number == 0 { // another call has removed the account
+		return err != nil, fault(err)
+	}
+	p := purged{number, a.ID}
+	s.forgetPurged([]purged{p})
+	removed := 0
+	pause := func(bytes int) error {
+		if removed += bytes; removed >= purgeBytes {
+			return errPurgedEnough
+		}
+		return firstOf(ctx.Err(), s.stopped())
+	}
+	for _, prefix := range p.prefixes() {
+		err := s.removeIf(prefix, pause, func(path, []byte) (bool, error) { return true, nil })
+		if err == errPurgedEnough {
+			return true, nil
+		}
+		if err != nil {
+			return true, fault(err)
+		}
+	}
+	return false, nil
+}
+
+// removePurged removes all records of an account. The event log has the redo record of the removal, before the position upTo. The caller holds
+// committing.
+func (s *Store) removePurged(p purged, upTo int64) error {
+	var old []path
+	in := func(read func(view) error) error {
+		return s.commitLocked(upTo, func(txn *badger.Txn) error {
+			err := read(view{txn})
+			for _, p := range old {
+				err = firstOf(err, txn.Delete(p))
+			}
+			old = nil
+			return err
+		})
+	}
+	for _, prefix := range p.prefixes() {
+		err := batches(in, prefix, func(int) error { return nil }, func(p path, _ []byte) error {
+			old = append(old, slices.Clone(p))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetPurged removes accounts from memory: what the next checkpoint would write, their rankings, and their numbers. Their counters are gone already,
+// except those of events that a replay has read.
+func (s *Store) forgetPurged(list []purged) {
+	for _, p := range list {
+		for i := range s.counters.shards {
+			s.counters.shards[i].forgetAccount(p.number)
+		}
+		s.rankings.forget(p.id)
+		s.accounts.forget(p.id)
+	}
+}
+
+// forgetAccount removes the pending counters, request ids and holds of an account.
+func (s *shard) forgetAccount(account uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of := range s.pending {
+		if of.account == account {
+			delete(s.pending, of)
+		}
+	}
+	for id := range s.requestIDs.positions {
+		if id.key.account == account {
+			delete(s.requestIDs.positions, id)
+			s.requestIDs.removals++
+		}
+	}
+	for id := range s.holdRecords {
+		if id.key.account == account {
+			delete(s.holdRecords, id)
+		}
+	}
+}
+
+// forget removes the ranking of an account.
+func (r *rankings) forget(account string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byAccount, account)
+}
