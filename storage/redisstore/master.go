@@ -163,7 +163,7 @@ func (m *master) onInvalidation(names []rueidis.RedisMessage) {
 		text, _ := name.ToString()
 		c, ok := m.s.o.parseInvalidation(text)
 		if ok && c.State {
-			m.s.knownAccounts.Delete(c.Account)
+			m.s.accountStates.Add(1)
 		}
 		if ok && watcher != nil {
 			watcher.Changed(c)

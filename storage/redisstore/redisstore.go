@@ -50,7 +50,8 @@ type Store struct {
 	replicaConns replicaConns
 	masters      masters
 
-	knownAccounts sync.Map             // ids of existing accounts, while the watch is trusted
+	knownAccounts sync.Map             // ids of existing accounts, each with the value of accountStates before it was read
+	accountStates atomic.Uint64        // how often an account was closed, opened or removed, as far as this process knows
 	purging       sync.Map             // when this process saw first that an account is being removed: time.Time by id
 	writeLocks    keyedmutex.Mutex     // serializes the transactions of an account in this process
 	drains        singleflight.Group   // running drains of outboxes, by account

@@ -93,6 +93,9 @@ func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (tasks
 	if err != nil {
 		return false, err
 	}
+	if len(c.Accounts) > 0 {
+		r.s.accountStates.Add(1) // before the report of the change arrives
+	}
 	for i, n := range numbers {
 		c.Audit.Append[i].Number = number(n)
 	}
@@ -143,7 +146,8 @@ func (r *reader) read(fill func(*batch)) (answers []rueidis.RedisMessage, err er
 
 // Exists implements [resource.Reader].
 func (r *reader) Exists() (bool, error) {
-	if _, known := r.s.knownAccounts.Load(r.in.Account); known && r.s.watch.trusted() || r.in.Registry {
+	states := r.s.accountStates.Load()
+	if known, _ := r.s.knownAccounts.Load(r.in.Account); known == states && r.s.watch.trusted() || r.in.Registry {
 		return true, nil
 	}
 	a, err := r.s.Account(r.ctx, r.in.Account)
@@ -153,7 +157,7 @@ func (r *reader) Exists() (bool, error) {
 	case err != nil || a.Deleting:
 		return false, err
 	}
-	r.s.knownAccounts.Store(r.in.Account, true) // writes to the account need not wait for the master of the registry again
+	r.s.knownAccounts.Store(r.in.Account, states) // writes to the account need not wait for the master of the registry again
 	return true, nil
 }
 
