@@ -24,7 +24,7 @@ import (
 //	{registry}names                    hash: name of an account to its id
 //	{registry}owner-digests            hash: digest to owner's key
 //	{registry}lease:<name>             the holder of a lease, see scripts/lease.lua
-//	{registry}last                     hash: largest number of an account and of an owner's key so far
+//	{registry}last                     hash: largest number of an account and of an owner's key so far, and how many accounts were removed (D)
 //
 //	{<account>}version                 random, changes with each write to the account
 //	{<account>}last                    hash: largest user ID, plan Seq and key Seq so far
