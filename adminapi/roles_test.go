@@ -31,7 +31,7 @@ var rolesOf = map[string]string{
 	"GET /plans/{id}/users": reads, "GET /plans/{id}/keys": reads,
 	"GET /users": reads, "GET /users/{id}": reads, "GET /users/{id}/usage": reads, "GET /users/{id}/usage/daily": reads, "GET /users/{id}/usage/hourly": reads,
 	"GET /users/{id}/keys": reads, "GET /users/{id}/requests": reads,
-	"GET /prices": reads, "POST /prices/quote": reads, "GET /search": reads, "POST /search": reads, "GET /thresholds": reads, "GET /requests": reads, "GET /usage": reads,
+	"GET /prices": reads, "POST /prices/quote": reads, "GET /search": reads, "POST /search": reads, "GET /thresholds": reads, "GET /requests": reads, "GET /usage": reads, "GET /audit": reads,
 	"GET /webhooks": reads, "GET /webhooks/{id}": reads, "GET /webhooks/{id}/deliveries": reads,
 
 	"POST /keys/{id}/usage/adjust": supports, "POST /users/{id}/usage/adjust": supports,

@@ -30,7 +30,7 @@ func NewAuditing(ctx context.Context, account string) *Auditing {
 }
 
 // The kinds of targets, in the order of the entries of one transaction.
-var auditKinds = []string{"account", "owner_key", "sign_in", "plan", "prices", "user", "key", "webhook"}
+var auditKinds = []string{"account", "owner_key", "sign_in", "person", "plan", "prices", "user", "key", "webhook"}
 
 // Entries returns the account and the entries. They are in the order of the kinds and ids of their targets, without numbers.
 func (a *Auditing) Entries() (account string, list []AuditEntry) {
@@ -150,6 +150,7 @@ func (a *Auditing) Access(before, after *Access) {
 	isNew := func(l SignInLink) bool {
 		return !slices.ContainsFunc(was.Links, func(m SignInLink) bool { return m.Digest == l.Digest })
 	}
+	a.people(&was, &is)
 	target := AuditTarget{Kind: "sign_in"}
 	if is.Password != was.Password {
 		a.entries = append(a.entries, a.entry("sign_in.password", target, auditView{}.add("has_password", was.Password != ""), auditView{}.add("has_password", is.Password != "")))

@@ -3,9 +3,12 @@ package signin_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/service"
@@ -365,5 +368,57 @@ func TestPasswordOfPerson(t *testing.T) {
 	_, err = c.login("", password+"new", from("192.0.2.1"))
 	if !errors.Is(err, signin.ErrSignIn) {
 		t.Errorf("the password of a person without the email: got %v", err)
+	}
+}
+
+// Each change of the people leaves an entry in the audit log, with who made it and without secrets. Signing in leaves none.
+func TestPeopleAreAudited(t *testing.T) {
+	c := newCompany(t)
+	ann := c.join("ann", core.RoleOwner)
+	ctx := core.WithActor(t.Context(), core.Actor{Kind: core.ActorPerson, ID: ann.Person.ID, Name: "ann", IP: "192.0.2.1"})
+	bob, link, err := c.SignIn.Invite(ctx, c.account, core.PersonSpec{Name: "bob", Email: "bob@example.com", Role: core.RoleViewer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SignIn.ByInvitation(t.Context(), link, password, from("192.0.2.2")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.login("bob@example.com", password, from("192.0.2.2")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SignIn.SetRole(ctx, c.account, bob.ID, core.RoleEditor); err != nil {
+		t.Fatal(err)
+	}
+	_, again, err := c.SignIn.InviteAgain(ctx, c.account, bob.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SignIn.RemovePerson(ctx, c.account, bob.ID); err != nil {
+		t.Fatal(err)
+	}
+	page, err := c.Audit(t.Context(), c.account, service.AuditFilter{Target: bob.ID}, core.Page{Number: 1, Size: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := len(page.Entries) - 1; i >= 0; i-- {
+		e := page.Entries[i]
+		got = append(got, fmt.Sprintf("%s by %q: %s -> %s", e.Action, e.Actor.Name, e.Before, e.After))
+		for _, secret := range []string{link, again, password, "argon2id"} {
+			if strings.Contains(got[len(got)-1], secret) {
+				t.Errorf("%s: a secret is in the log", got[len(got)-1])
+			}
+		}
+	}
+	expires := func(d time.Duration) string { return c.now.Add(d).Format(time.RFC3339) }
+	want := []string{
+		`person.create by "ann":  -> {"name":"bob","email":"bob@example.com","role":"viewer"}`,
+		`person.password by "": {"has_password":false} -> {"has_password":true}`,
+		`person.update by "ann": {"role":"viewer"} -> {"role":"editor"}`,
+		`person.link by "ann":  -> {"expires_at":"` + expires(signin.InvitationLife) + `"}`,
+		`person.delete by "ann": {"name":"bob","email":"bob@example.com","role":"editor"} -> `,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
