@@ -15,7 +15,7 @@ import (
 // Change is a difference between a file and an account.
 type Change struct {
 	Action  string   `json:"action"` // create, update or delete
-	Kind    string   `json:"kind"`   // account, prices, plan, user or key
+	Kind    string   `json:"kind"`   // account, prices, webhook, plan, user or key
 	Name    string   `json:"name"`
 	Email   *string  `json:"email,omitempty"`   // of a user
 	User    string   `json:"user,omitempty"`    // the name of the user of a key

@@ -7,13 +7,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// current is an account as it was read from the store: its prices and plans, and the users and keys that the file may change.
+// current is an account as it was read from the store: its prices, webhooks and plans, and the users and keys that the file may change.
 type current struct {
-	account *core.Account
-	prices  *core.Prices
-	plans   []*core.Plan
-	users   []*core.User          // the kept users, by id
-	keys    map[int64][]*core.Key // of each kept user
+	account  *core.Account
+	prices   *core.Prices
+	webhooks []*core.Webhook
+	plans    []*core.Plan
+	users    []*core.User          // the kept users, by id
+	keys     map[int64][]*core.Key // of each kept user
 
 	holders  map[core.UserFilter]*core.User // the kept users by email and by external id, see [core.User.UniqueFilters]
 	allUsers int                            // the number of all users, kept or not
@@ -25,6 +26,9 @@ func read(ctx context.Context, svc *service.Service, a *core.Account, keep func(
 	plans := func(p core.Page) ([]*core.Plan, int, error) { return svc.Plans(ctx, a.ID, p) }
 	var err error
 	if s.prices, err = svc.Prices(ctx, a.ID); err != nil {
+		return nil, err
+	}
+	if s.webhooks, err = readWebhooks(ctx, svc, a.ID); err != nil {
 		return nil, err
 	}
 	err = core.Each(ctx, core.ReadSize, plans, func(pl *core.Plan) error {

@@ -36,11 +36,12 @@ type account struct {
 	name      string // "" if the file does not name it
 	keyPrefix core.Optional[string]
 	rules     []core.PriceRule // of prices
+	webhooks  []*webhook
 	plans     []*plan
 	users     []*user
 
-	hasPrices, hasPlans, hasUsers bool // the file has the member
-	brokenPrices                  bool // the file has an invalid price
+	hasPrices, hasWebhooks, hasPlans, hasUsers bool // the file has the member
+	brokenPrices                               bool // the file has an invalid price
 }
 
 type plan struct {
@@ -192,10 +193,12 @@ func (o *object) account() *account {
 		}
 		a.rules = append(a.rules, r)
 	})
+	a.hasWebhooks = each(o, "webhooks", func(o *object) { a.webhooks = append(a.webhooks, o.webhook()) })
 	a.hasPlans = each(o, "plans", func(o *object) { a.plans = append(a.plans, o.plan()) })
 	a.hasUsers = each(o, "users", func(o *object) { a.users = append(a.users, o.user()) })
 	o.end(accountMembers...)
 	unique(o.r, a.plans, "plans", func(p *plan) (*position, []named) { return &p.position, []named{{"name", p.name}} })
+	unique(o.r, a.webhooks, "webhooks", func(w *webhook) (*position, []named) { return &w.position, []named{{"url", w.url}} })
 	unique(o.r, a.users, "users", func(u *user) (*position, []named) {
 		names := []named{{"external_id", u.patch.ExternalID.OrZero()}, {"email", u.email()}}
 		if member, value := u.identity(); member == "name" {
@@ -312,8 +315,9 @@ func (o *object) key() *key {
 
 // The names of the members of each object of a file.
 var (
-	accountMembers = []string{"account", "key_prefix", "prices", "plans", "users"}
+	accountMembers = []string{"account", "key_prefix", "prices", "webhooks", "plans", "users"}
 	ruleMembers    = []string{"endpoint", "model", "costs"}
+	webhookMembers = namesOf(&core.WebhookMembers)
 	planMembers    = namesOf(&core.PlanMembers)
 	userMembers    = append(namesOf(&core.UserMembers), "plan", "keys")
 	keyMembers     = append(namesOf(&core.KeyMembers), "plan", digestMember)
@@ -336,7 +340,7 @@ func (o *object) end(known ...string) {
 			return ": a file has no values of keys. Give the SHA-256 of the value as " + digestMember
 		}
 		var of []string
-		for what, members := range map[string][]string{"an account": accountMembers, "a price": ruleMembers, "a plan": planMembers, "a user": userMembers, "a key": keyMembers} {
+		for what, members := range map[string][]string{"an account": accountMembers, "a price": ruleMembers, "a webhook": webhookMembers, "a plan": planMembers, "a user": userMembers, "a key": keyMembers} {
 			if slices.Contains(members, name) {
 				of = append(of, what)
 			}

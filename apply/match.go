@@ -29,6 +29,7 @@ func (a *account) mayChange(prune bool) func(*core.User) bool {
 // match finds the resources of the account that the entries of the file mean.
 func (c *comparison) match() {
 	c.matchPlans()
+	c.matchWebhooks()
 	c.matchUsers()
 	for _, u := range c.file.users {
 		c.matchKeys(u)

@@ -34,6 +34,8 @@ type AccountResult struct {
 	Account string   `json:"account"`
 	Changes []Change `json:"changes"`
 	Keys    []NewKey `json:"keys"` // the new keys whose values were made; none with DryRun
+
+	Webhooks []NewWebhook `json:"webhooks,omitempty"` // the new webhooks; none with DryRun
 }
 
 // NewKey is a new key with its value, which is shown only once.
@@ -95,7 +97,7 @@ func Run(ctx context.Context, svc *service.Service, f *File, o Options) (*Result
 			stored = stored || len(c.changes) > 0
 		}
 		result.Accounts = append(result.Accounts,
-			AccountResult{c.file.name, append([]Change{}, c.changes...), append([]NewKey{}, c.made...)})
+			AccountResult{c.file.name, append([]Change{}, c.changes...), append([]NewKey{}, c.made...), c.hooks})
 	}
 	return result, nil
 }
@@ -137,17 +139,19 @@ type comparison struct {
 	ofAccount []Change // the change of the prefix
 	changes   []Change // all
 	made      []NewKey
+	hooks     []NewWebhook
 	planIDs   map[string]string // of the stored and of the new plans, by the names in the file
 	userIDs   map[*user]int64   // the same of the users
 
 	// What the entries of the file mean.
-	planNamed  map[string]*core.Plan   // by the names that the file defines or uses; nil for new plans
-	userOf     map[*user]*core.User    // nil for new users
-	keyOf      map[*key]*core.Key      // nil for new keys
-	claimed    map[*core.User]*user    // the entries in userOf, by their users
-	matched    map[string]bool         // the ids of the plans that the file defines, and of the keys in keyOf
-	planNames  map[string]string       // of the stored and of the new plans, by id
-	newDigests map[secrets.Digest]*key // keys of the file whose digest their key in the account does not have
+	planNamed  map[string]*core.Plan      // by the names that the file defines or uses; nil for new plans
+	userOf     map[*user]*core.User       // nil for new users
+	keyOf      map[*key]*core.Key         // nil for new keys
+	hookOf     map[*webhook]*core.Webhook // nil for new webhooks
+	claimed    map[*core.User]*user       // the entries in userOf, by their users
+	matched    map[string]bool            // the ids of the plans that the file defines, and of the keys in keyOf and the webhooks in hookOf
+	planNames  map[string]string          // of the stored and of the new plans, by id
+	newDigests map[secrets.Digest]*key    // keys of the file whose digest their key in the account does not have
 }
 
 func (c *comparison) digests() []secrets.Digest { return slices.Collect(maps.Keys(c.newDigests)) }
@@ -180,7 +184,7 @@ func (c *comparison) compare(ctx context.Context) error {
 	*c.problems, c.prefix, c.ofAccount = c.others, nil, nil
 	c.planNamed, c.userOf, c.keyOf = map[string]*core.Plan{}, map[*user]*core.User{}, map[*key]*core.Key{}
 	c.claimed, c.matched, c.planNames = map[*core.User]*user{}, map[string]bool{}, map[string]string{}
-	c.newDigests = map[secrets.Digest]*key{}
+	c.newDigests, c.hookOf = map[secrets.Digest]*key{}, map[*webhook]*core.Webhook{}
 	a := c.file
 	acct, err := c.svc.AccountByName(ctx, a.name)
 	if errors.Is(err, core.ErrAccountNotFound) {
@@ -258,13 +262,14 @@ func (c *comparison) comparePrefix(ctx context.Context) error {
 func (c *comparison) preview(ctx context.Context) error {
 	c.earlier = *c.problems
 	err := c.svc.Preview(ctx, c.account.ID, c.digests(), c.do)
-	c.made = nil // not stored
+	c.made, c.hooks = nil, nil // not stored
 	return c.problems.refuse(c.file.position, err)
 }
 
 // do runs all steps, and notes the changes, the new keys and the problems. A transaction may call it more than once.
 func (c *comparison) do(b *service.Transaction) error {
 	*c.problems, c.changes, c.made = c.earlier, slices.Clone(c.ofAccount), nil
+	c.hooks = nil
 	c.Transaction, c.planIDs, c.userIDs = b, map[string]string{}, map[*user]int64{}
 	for name, p := range c.planNamed {
 		if p != nil {
@@ -304,6 +309,9 @@ func (c *comparison) store(ctx context.Context) error {
 	if errors.Is(err, core.ErrTooLarge) {
 		_, numbers, _ := strings.Cut(err.Error(), core.ErrTooLarge.Error()+": ")
 		return fmt.Errorf("%d changes are too many for one transaction of this store: %s. No change of a plan, user or key was stored. Split the file", n, numbers)
+	}
+	if err == nil && c.file.hasWebhooks {
+		err = c.endDeliveries(ctx)
 	}
 	return err
 }

@@ -22,6 +22,7 @@ func (c *comparison) steps() (steps []*step) {
 	if c.file.hasPrices && !c.file.brokenPrices {
 		steps = append(steps, c.pricesStep())
 	}
+	steps = append(steps, c.webhookSteps()...)
 	for _, p := range c.file.plans {
 		steps = append(steps, c.planStep(p))
 	}

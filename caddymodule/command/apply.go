@@ -28,8 +28,9 @@ Compares an account with a file in YAML or JSON, prints the differences, and sto
 them in one transaction. A second run prints "no changes". The file - is the
 standard input.
 
-Plans, users and keys that are not in the file stay as they are; --prune deletes
-them. New keys without key_sha256 get a value, which is printed once.
+Webhooks, plans, users and keys that are not in the file stay as they are; --prune
+deletes them. New keys without key_sha256 get a value, and new webhooks a secret:
+each is printed once.
 
 The exit status is 0, or 1 after an error. With --dry-run it is 2 if there are
 changes. With --store redis:…, servers may run.
@@ -48,7 +49,7 @@ func applyCommand(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.String("account", "", "The account, if the file does not name it; of several accounts, the only one to change")
 	flags.Bool("dry-run", false, "Print the changes and store nothing")
-	flags.Bool("prune", false, "Delete the plans, users and keys that are not in the file")
+	flags.Bool("prune", false, "Delete the webhooks, plans, users and keys that are not in the file")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
@@ -162,7 +163,10 @@ func applyReport(r *apply.Result) string {
 		for _, k := range a.Keys {
 			fmt.Fprintf(&b, "The value of key %q of user %q (%s): %s\n", k.Name, k.User, k.ID, k.APIKey)
 		}
-		made += len(a.Keys)
+		for _, w := range a.Webhooks {
+			fmt.Fprintf(&b, "The secret of webhook %q (%s): %s\n", w.URL, w.ID, w.Secret)
+		}
+		made += len(a.Keys) + len(a.Webhooks)
 	}
 	switch n := r.Changes(); {
 	case n == 0:
@@ -173,7 +177,7 @@ func applyReport(r *apply.Result) string {
 		fmt.Fprintf(&b, "changes: %d, all stored\n", n)
 	}
 	if made > 0 {
-		fmt.Fprintln(&b, "The values of new keys are shown this once.")
+		fmt.Fprintln(&b, "The values of new keys and webhooks are shown this once.")
 	}
 	return b.String()
 }

@@ -35,7 +35,7 @@ func (s *Service) LogAttempt(ctx context.Context, account string, a *core.Attemp
 		return err
 	}
 	a.ID, a.Seq = core.AttemptID(a.Webhook, n), 0
-	return s.store.Update(ctx, account, func(tx core.Tx) error {
+	return s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		if _, err := tx.Webhook(a.Webhook); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 	}
 	a.ID, a.Seq = core.AttemptID(a.Webhook, n), 0
 	random, disabled := rand.Float64(), false
-	err = s.store.Update(ctx, account, func(tx core.Tx) error {
+	err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		if w, err = tx.Webhook(a.Webhook); err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func (s *Service) changeEvents(ctx context.Context, account string, list []*core
 	for i, e := range list {
 		ids[i] = e.ID
 	}
-	return s.store.Update(ctx, account, func(tx core.Tx) error {
+	return s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		present, err := tx.Events(ids...)
 		for _, e := range present {
 			if err == nil && e != nil {
@@ -221,7 +221,7 @@ func (s *Service) DropExcess(ctx context.Context, account string, most int) (dro
 
 // countDropped adds to the dropped events of a webhook, unless it is deleted.
 func (s *Service) countDropped(ctx context.Context, account, webhook string, n int64) error {
-	return s.store.Update(ctx, account, func(tx core.Tx) error {
+	return s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		w, err := tx.Webhook(webhook)
 		if err != nil {
 			if core.ErrorCode(err) == core.CodeNotFound {
