@@ -240,6 +240,11 @@ type OpenStore struct {
 	live *live
 }
 
+// TestWebhook sends a test to a webhook, and returns the attempt.
+func (o *OpenStore) TestWebhook(ctx context.Context, account, id string) (*core.Attempt, error) {
+	return o.live.deliverer.Test(ctx, account, id)
+}
+
 // RunningStore returns the open store of the running config. It returns a [caddy.APIError] if the config does not use
 // Limitkeeper, and [core.ErrUnavailable] until the store is open. An admin module cannot use its own context: that context
 // may belong to a config that is still loading or was rejected.

@@ -34,6 +34,7 @@ func accountCommand(cmd *cobra.Command) {
 		accountSetCommand(),
 		signInCommand(),
 		accountKeyCommand(),
+		accountWebhookCommand(),
 	)
 	cmd.AddCommand(accountStateCommands()...)
 }

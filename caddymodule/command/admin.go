@@ -49,6 +49,12 @@ var adminRoutes = map[string]adminHandler{
 	"POST keys":              ofAccount(createOwnerKey),     // ?account=NAME {"name", "role", "expires_at"}
 	"DELETE keys":            ofAccount(revokeOwnerKey),     // ?account=NAME&id=ID
 	"POST regenerate":        ofAccount(regenerateOwnerKey), // ?account=NAME&id=ID {"grace_seconds"}
+	"GET webhooks":           ofAccount(listWebhooks),       // ?account=NAME
+	"POST webhooks":          ofAccount(createWebhook),      // ?account=NAME {"url", "events", "description"}
+	"PATCH webhooks":         ofAccount(updateWebhook),      // ?account=NAME&id=ID {"is_active"}
+	"DELETE webhooks":        ofAccount(deleteWebhook),      // ?account=NAME&id=ID
+	"POST webhooks/rotate":   ofAccount(rotateWebhook),      // ?account=NAME&id=ID
+	"POST webhooks/test":     testWebhook,                   // ?account=NAME&id=ID
 	"POST sign-in":           makeSignInLink,                // ?account=NAME&origin=ORIGIN
 	"POST usage":             ofAccount(adjustUsage),        // ?account=NAME&id=ID, of a key or user
 	"GET usage":              reportUsage,                   // ?account=NAME&from=DAY&to=DAY&group_by=WORDS&format=csv|ndjson

@@ -54,13 +54,17 @@ func subcommand(use, short, example string, run func(*adminClient, []string) err
 }
 
 // checkArgument refuses a secret in place of a name or an id, before it gets into a request and the logs of the server. An ID has the form
-// of the id of an owner's key, a KEY|USER that of a key or a user, and any other argument is the name of an account. The error does not repeat the argument.
+// of the id of an owner's key, a KEY|USER that of a key or a user, a WEBHOOK that of a webhook, and any other argument is the name of an account. The error does not repeat the argument.
 func checkArgument(name, value string) error {
 	_, notNumber := strconv.ParseInt(value, 10, 64)
 	wrong, want := false, "the name of an account"
 	switch name {
 	case "ID":
 		wrong, want = !strings.HasPrefix(value, "okey_"), "the id of an owner's key, such as okey_8hw3nQ5vd2tcX6mbK4rJ: limitkeeper account key list shows them"
+	case "WEBHOOK":
+		wrong, want = !strings.HasPrefix(value, "wh_"), "the id of a webhook, such as wh_4fzT7rk2m9qxW8hcB1sD: limitkeeper account webhook list shows them"
+	case "URL":
+		want = "the URL of a webhook"
 	case "KEY|USER":
 		wrong, want = notNumber != nil && !strings.HasPrefix(value, "key_"), "the id of a key, such as key_8hw3nQ5vd2tcX6mbK4rJ, or of a user, a number"
 	}
