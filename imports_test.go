@@ -25,6 +25,8 @@ var forbiddenImports = []struct {
 	{"core/secrets", []string{module + "/..."}, "secrets know no accounts, users or keys"},
 	{"core", []string{module + "/core/signin", module + "/core/service"}, "the model and the rules are below what uses them"},
 	{"core/signin", []string{module + "/core/service"}, "signing in needs no decisions"},
+	{"webhook", []string{"github.com/caddyserver/...", "go.uber.org/zap/...", module + "/storage/...", module + "/caddymodule/...", module + "/adminapi/..."},
+		"webhook delivers over any store, without Caddy"},
 	{"apply", []string{"net/http", "log", "log/slog", "go.uber.org/zap/...", "github.com/caddyserver/...",
 		module + "/adminapi/...", module + "/caddymodule/...", module + "/storage/..."},
 		"apply compares files with accounts through core, over any store"},
