@@ -73,7 +73,7 @@ type App struct {
 	// Default: `1000/1m`.
 	ServiceRateLimit string `json:"service_rate_limit,omitempty"`
 
-	// The shares of a limit, in per cent, at which the event `limitkeeper.threshold` is told: 1 to 10 whole numbers from 50
+	// The shares of a limit, in per cent, at which there is an event `limitkeeper.threshold`: 1 to 10 whole numbers from 50
 	// to 100, ascending. Default: `[80, 100]`.
 	Thresholds []int64 `json:"thresholds,omitempty"`
 

@@ -13,8 +13,8 @@ import (
 // eventIDPrefix begins the id of each event.
 const eventIDPrefix = "evt_"
 
-// EventID returns the id of an event of an account: a hash of its type and of what has happened. The same parts make the same id on every node and after
-// every restart.
+// EventID returns the id of an event of an account: a hash of its type and of parts, such as the counter and the window. The same parts make the same id on
+// every node and after every restart.
 func EventID(eventType, account string, parts ...any) string {
 	h := sha256.New()
 	for _, part := range append([]any{eventType, account}, parts...) {

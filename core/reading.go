@@ -71,7 +71,7 @@ type CounterOwner struct {
 	Anchors Anchors
 }
 
-// ReadLimits returns the limits of one counter that have something to tell at a time: a threshold is reached, or a forecast is due.
+// ReadLimits returns the limits of one counter that may cause an event at a time: a threshold is reached, or a forecast is due.
 func (o CounterOwner) ReadLimits(limits []LimitUsage, at time.Time, thresholds []int64) (list []LimitReading) {
 	for i := range limits {
 		u := &limits[i]
@@ -91,7 +91,7 @@ func (a Anchors) countedSince(p Period, w Window) int64 {
 	return since
 }
 
-// Readings returns the limits of a request that have something to tell after its decision.
+// Readings returns the limits of a request that may cause an event after its decision.
 func (c *Consumption) Readings(v *ConsumeResult, thresholds []int64) []LimitReading {
 	limits := v.Limits
 	if limits == nil {
@@ -106,7 +106,7 @@ func (c *Consumption) Readings(v *ConsumeResult, thresholds []int64) []LimitRead
 	return append(deciding.ReadLimits(limits[:shared], c.Entry.At, thresholds), own.ReadLimits(limits[shared:], c.Entry.At, thresholds)...)
 }
 
-// StageHash returns a hash that changes when a limit of the request has something new to tell, 0 while no limit has anything to tell. It takes no memory.
+// StageHash returns a hash that changes when a limit of the request may cause a new event, 0 while no limit can cause one. It allocates no memory.
 func (c *Consumption) StageHash(v *ConsumeResult, thresholds []int64) (hash uint64) {
 	if v.Limits == nil { // the usual request, without copies
 		l := c.LimitAt(0)
@@ -126,7 +126,7 @@ func (c *Consumption) StageHash(v *ConsumeResult, thresholds []int64) (hash uint
 	return hash
 }
 
-// stageHash returns a hash of the stage of the fill, of the limit and of a seed, 0 if there is nothing to tell.
+// stageHash returns a hash of the stage of the fill, of the limit and of a seed, 0 if the fill causes no event.
 func (f Fill) stageHash(limit int64, seed uint64, thresholds []int64) uint64 {
 	if f.Percent = f.stage(thresholds); f.Percent == 0 {
 		return 0
@@ -135,7 +135,7 @@ func (f Fill) stageHash(limit int64, seed uint64, thresholds []int64) uint64 {
 }
 
 // stage returns a number that grows with each threshold that the fill reaches, with 100 per cent, and, if the period is forecast, with every forecastStep
-// per cent. It is 0 while there is nothing to tell.
+// per cent. It is 0 while the fill causes no event.
 func (f Fill) stage(thresholds []int64) (stage int64) {
 	for _, t := range thresholds {
 		if f.Percent >= t {
@@ -166,11 +166,11 @@ func (id CounterID) Subject() string {
 	return fmt.Sprint("user_", id.UserID)
 }
 
-// readingGrace is how long a reading of a window is still told after the end of the window: a server that was down finds it in the counter.
+// readingGrace is how long a reading of a window still causes events after the end of the window: a server that was down finds it in the counter.
 const readingGrace = time.Hour
 
-// IsToldAfter reports whether the reading of a window is still told at a time: the window has not ended, or not long ago.
-func (r *LimitReading) IsToldAfter(now time.Time) bool {
+// IsReportedAt reports whether a reading causes events at a time: its window has not ended, or has ended at most readingGrace ago.
+func (r *LimitReading) IsReportedAt(now time.Time) bool {
 	return !r.Window.Ends() || now.Before(r.Window.End.Add(readingGrace))
 }
 

@@ -16,7 +16,7 @@ func stageRequest(month, minute, day int64) (*Consumption, *ConsumeResult) {
 	return c, &v
 }
 
-// StageHash changes exactly when a decision has something new to tell: a threshold is reached, or a forecast is due after 5 per cent. Limits of a minute have
+// StageHash changes exactly when a decision may cause a new event: a threshold is reached, or a forecast is due after 5 per cent. Limits of a minute have
 // no forecast. It takes no memory, because each decision above half of a limit computes it.
 func TestStageHash(t *testing.T) {
 	thresholds := []int64{80, 100}

@@ -50,7 +50,7 @@ func (s *Service) noteExpiring(ctx context.Context, account string, keys []*core
 	now := s.now()
 	for _, k := range keys {
 		if e := k.ExpiringEvent(now); e != nil {
-			s.untold.addEvents(account, e)
+			s.eventQueue.addEvents(account, e)
 			s.writeManyEvents(ctx, account)
 		}
 	}
@@ -59,6 +59,6 @@ func (s *Service) noteExpiring(ctx context.Context, account string, keys []*core
 // noteOverrun adds the event of a settled hold that has cost more than was held.
 func (s *Service) noteOverrun(account string, h *core.Hold) {
 	if e := h.OverrunEvent(account); e != nil {
-		s.untold.addEvents(account, e)
+		s.eventQueue.addEvents(account, e)
 	}
 }

@@ -13,14 +13,14 @@ import (
 
 // Events of limits (threshold, exhausted, forecast) are written in two steps, so that a decision waits for no event:
 //
-//   - A decision that has something new to tell adds a reading of the limit to untold, in memory. The jobs that rank counters add readings, too.
-//   - WriteEvents makes the events of the readings, and stores them. The id of an event is made of the counter, the limit, the window and the threshold, so
+//   - A decision that may cause a new event adds a reading of the limit to eventQueue, in memory. The jobs that rank counters add readings, too.
+//   - WriteEvents makes the events of the queued readings, and stores them. The id of an event is made of the counter, the limit, the window and the threshold, so
 //     that an event is stored once, whatever is read again and on whatever node.
 //
 // After a crash, RankAccounts reads all counters once: readings that were lost in memory are made again.
 
-// watchLimits adds readings of the limits of a request. It skips a request with nothing new to tell: last is the hash of what the requests of the key or user
-// have told.
+// watchLimits queues readings of the limits of a request. It skips a request that can cause no new event: last is the hash of the stages that the last
+// request of the key or user has recorded, see [core.Consumption.StageHash].
 func (s *Service) watchLimits(c *core.Consumption, v *core.ConsumeResult, last *atomic.Uint64) {
 	thresholds := s.tunables.Load().EventThresholds
 	hash := c.StageHash(v, thresholds)
@@ -29,11 +29,11 @@ func (s *Service) watchLimits(c *core.Consumption, v *core.ConsumeResult, last *
 	}
 	hash ^= uint64(c.Entry.At.Unix() / int64(rankAgainAfter/time.Second)) // another node may have lost the reading
 	if last.Swap(hash) != hash {
-		s.untold.addReadings(c.Account, c.Readings(v, thresholds))
+		s.eventQueue.addReadings(c.Account, c.Readings(v, thresholds))
 	}
 }
 
-// readLimits adds readings of counters with their present usage. It also adds readings of windows that have ended not long ago and in which the counter was
+// readLimits queues readings of counters with their present usage. It also queues readings of windows that have ended not long ago and in which the counter was
 // used last: the server may have been down at their end.
 func (s *Service) readLimits(ctx context.Context, account string, list []counterTerms, counters []core.Counter, usages [][]core.LimitUsage) {
 	thresholds, now := s.tunables.Load().EventThresholds, s.now()
@@ -49,11 +49,11 @@ func (s *Service) readLimits(ctx context.Context, account string, list []counter
 			}
 		}
 		for _, r := range owner.ReadLimits(ended, used, thresholds) {
-			if r.IsToldAfter(now) {
+			if r.IsReportedAt(now) {
 				readings = append(readings, r)
 			}
 		}
-		if s.untold.addReadings(account, readings); len(readings) > 0 {
+		if s.eventQueue.addReadings(account, readings); len(readings) > 0 {
 			s.writeManyEvents(ctx, account)
 		}
 	}
@@ -61,23 +61,23 @@ func (s *Service) readLimits(ctx context.Context, account string, list []counter
 
 // The bounds of the work of WriteEvents.
 const (
-	maxTold    = 50_000 // ids of stored events in memory: about 10 MB
-	maxWritten = 1000   // readings of an account in one call
+	maxStoredIDs = 50_000 // ids of stored events in memory: about 10 MB
+	maxWritten   = 1000   // readings of an account in one call
 )
 
-// WriteEvents stores the events of what has happened, a part of them if much has. Call it every second. After an error of one account, WriteEvents continues
-// with the other accounts, and the next call repeats that account.
+// WriteEvents stores queued events, and the events of queued readings: at most maxWritten of each account. Call it every second. After an error of one account,
+// WriteEvents continues with the other accounts, and the next call repeats that account.
 func (s *Service) WriteEvents(ctx context.Context) error {
 	var failed error
-	for _, account := range s.untold.accounts() {
+	for _, account := range s.eventQueue.accounts() {
 		failed = errors.Join(failed, s.writeEventsOf(ctx, account))
 	}
 	return failed
 }
 
-// FlushEvents stores the events of all that has happened. Call it after the last decision.
+// FlushEvents calls WriteEvents until the queue is empty. Call it after the last decision.
 func (s *Service) FlushEvents(ctx context.Context) (err error) {
-	for err == nil && len(s.untold.accounts()) > 0 {
+	for err == nil && len(s.eventQueue.accounts()) > 0 {
 		err = s.WriteEvents(ctx)
 	}
 	return err
@@ -87,22 +87,22 @@ func (s *Service) FlushEvents(ctx context.Context) (err error) {
 func (s *Service) writeEventsOf(ctx context.Context, account string) error {
 	s.writing.Lock() // events of one counter are stored in the order of their thresholds
 	defer s.writing.Unlock()
-	readings, events := s.untold.take(account, maxWritten)
+	readings, events := s.eventQueue.take(account, maxWritten)
 	written, err := s.eventsOf(ctx, account, readings)
 	if err == nil {
 		err = s.reportEvents(ctx, account, append(written, events...))
 	}
-	if err != nil && !errors.Is(err, core.ErrAccountNotFound) { // what was stored is not stored again
-		s.untold.addReadings(account, readings)
-		s.untold.addEvents(account, events...)
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) { // events that were stored before the error keep their ids, and are not stored again
+		s.eventQueue.addReadings(account, readings)
+		s.eventQueue.addEvents(account, events...)
 		return err
 	}
 	return nil
 }
 
-// writeManyEvents stores events while many wait, so that a job that reads all counters finds room. Errors are those of the next WriteEvents.
+// writeManyEvents stores events while half of the queue is full: a job that reads all counters adds more than fits. The next WriteEvents returns its errors.
 func (s *Service) writeManyEvents(ctx context.Context, account string) {
-	for s.untold.isHalfFull(account) && s.writeEventsOf(ctx, account) == nil {
+	for s.eventQueue.isHalfFull(account) && s.writeEventsOf(ctx, account) == nil {
 		continue
 	}
 }
@@ -117,7 +117,7 @@ func (s *Service) eventsOf(ctx context.Context, account string, readings []core.
 	for i := range readings {
 		r := &readings[i]
 		events = append(events, r.Events(thresholds)...)
-		if r.HasForecast() && !s.told.Contains(r.Forecast(time.Time{}).ID) {
+		if r.HasForecast() && !s.storedIDs.Contains(r.Forecast(time.Time{}).ID) {
 			forecasts = append(forecasts, *r)
 		}
 	}
@@ -136,7 +136,7 @@ func (s *Service) eventsOf(ctx context.Context, account string, readings []core.
 			}
 		}
 	}
-	return slices.DeleteFunc(events, func(e *core.Event) bool { return s.told.Contains(e.ID) }), nil
+	return slices.DeleteFunc(events, func(e *core.Event) bool { return s.storedIDs.Contains(e.ID) }), nil
 }
 
 // reportEvents stores the events that the account does not have yet, and reports them to OnEvent.
@@ -146,7 +146,7 @@ func (s *Service) reportEvents(ctx context.Context, account string, events []*co
 			return err
 		}
 		for _, e := range part {
-			if s.told.Add(e.ID, struct{}{}); e.Seq > 0 {
+			if s.storedIDs.Add(e.ID, struct{}{}); e.Seq > 0 {
 				s.onEvent(account, e)
 			}
 		}

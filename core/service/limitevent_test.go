@@ -120,7 +120,7 @@ func (e *events) adjust(u *core.User, delta int64) {
 	e.ok(err)
 }
 
-// Each threshold is told once in a window: when the counter falls and rises again, when it is refused, and after 10 minutes. The next window tells it again.
+// Each threshold causes one event in a window: when the counter falls and rises again, when it is refused, and after 10 minutes. The next window causes it again.
 func TestThresholdEvents(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	u, _, secret := e.customer("ann", e.plan(100), core.KeyPatch{})
@@ -185,7 +185,7 @@ func (e *events) wantData(n int, want limitEvent) {
 	}
 }
 
-// Every limit of a counter is told: of any meter and period of the plan, of an override, and of a key inside a shared plan. A limit of a minute is told after
+// Every limit of a counter causes events: of any meter and period of the plan, of an override, and of a key inside a shared plan. A limit of a minute causes events after
 // its window has ended.
 func TestEventsOfEveryLimit(t *testing.T) {
 	e := newEvents(t, memstore.New())
@@ -213,8 +213,8 @@ func TestEventsOfEveryLimit(t *testing.T) {
 	e.want(e.here(), "threshold 80 user_5 tokens/month 250/100", "threshold 100 user_5 tokens/month 250/100", "exhausted user_5 tokens/month 250/100")
 }
 
-// A limit with another maximum is another limit: a raised one is told when its own thresholds are reached, a lowered one at once. A maximum that comes back
-// is not told again.
+// A limit with another maximum is another limit: a raised one causes events when its own thresholds are reached, a lowered one at once. A maximum that
+// comes back causes no event again.
 func TestEventsOfChangedLimits(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	pl := e.plan(100)
@@ -239,7 +239,7 @@ func TestEventsOfChangedLimits(t *testing.T) {
 	}
 }
 
-// A window that begins anew for a customer does not repeat what was told of usage that still counts.
+// A window that begins anew for a customer does not repeat events of usage that still counts.
 func TestEventsAfterANewAnchor(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	*e.now = at("2026-03-10T00:00:00Z")
@@ -388,7 +388,7 @@ func TestMoreEventsThanFit(t *testing.T) {
 	}
 }
 
-// Another threshold of the configuration is told of the counters that are above it already.
+// Another threshold of the configuration causes events of the counters that are above it already.
 func TestNewThresholds(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	_, _, secret := e.customer("ann", e.plan(100), core.KeyPatch{})
@@ -405,7 +405,7 @@ func TestNewThresholds(t *testing.T) {
 	e.want(e.here(), "threshold 90 user_2 requests/month 100/100", "exhausted user_2 requests/month 100/100")
 }
 
-// A limit that is used up before its reset at the present pace is told once a window, from half of it on. Limits of a minute, an hour and a lifetime are not
+// A limit that is used up before its reset at the present pace causes one forecast a window, from half of it on. Limits of a minute, an hour and a lifetime are not
 // forecast, and neither is a limit that lasts.
 func TestForecastEvents(t *testing.T) {
 	e := newEvents(t, memstore.New())
@@ -446,7 +446,7 @@ func TestForecastEvents(t *testing.T) {
 	forecasts("forecast user_2 requests/month 60/100 at 2026-05-01T20:00:00Z")
 }
 
-// A key that expires in 7 days is told once for each end. A key that was made for less, has expired or is inactive is not told.
+// A key that expires in 7 days causes one event for each end. A key that was made for less, has expired or is inactive causes none.
 func TestKeyExpiringEvents(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	pl := e.plan(100)
@@ -491,7 +491,7 @@ func TestKeyExpiringEvents(t *testing.T) {
 	expiring(41)
 }
 
-// A settlement above its hold is told once, however often it is repeated. A meter of which nothing was held is not told.
+// A settlement above its hold causes one event, however often it is repeated. A meter of which nothing was held is left out.
 func TestHoldOverrunEvents(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	_, k, secret := e.customer("ann", e.plan(1000, core.Limit{Meter: "tokens", Max: 100_000, Period: core.Month}, core.Limit{Meter: "pages", Max: 100_000, Period: core.Month}), core.KeyPatch{})

@@ -88,7 +88,7 @@ func (s *Service) KeepRankings(ctx context.Context) error {
 const MaxRankingAge = 24 * time.Hour
 
 // RankAccounts ranks all counters of each account whose ranking is incomplete, older than MaxRankingAge, or older than the service. It reads the limits of all
-// counters and the ends of all keys for events, too: what was in memory when another process crashed is told then. After each page, it pauses as long as the
+// counters and the ends of all keys for events, too: events that were in memory when a process crashed are made again. After each page, it pauses as long as the
 // page took, so that it uses half a processor at most. A million counters take minutes. Call it every few seconds, concurrently with KeepRankings. After
 // an error, the next call repeats the account.
 func (s *Service) RankAccounts(ctx context.Context) error {
@@ -102,7 +102,7 @@ func (s *Service) RankAccounts(ctx context.Context) error {
 		now := s.now()
 		r, err := s.store.Ranking(ctx, account, core.RankingQuery{From: core.RankFrom, At: now}, core.Page{Number: 1})
 		age := MaxRankingAge
-		if s.untold.hasMissed(account) {
+		if s.eventQueue.hasMissed(account) {
 			age = rankAgainAfter
 		}
 		if err != nil || r.WholeAt.UnixMilli() >= s.rankAfter.Load() && now.Before(r.WholeAt.Add(age)) && !s.due.hasAll(account) {
@@ -246,7 +246,7 @@ func eachPageFromLast[T any](ctx context.Context, rest func(time.Duration), list
 // rankAccount ranks all counters of an account, a page of users or keys at a time. It calls rest after each page with the time that the page took.
 func (s *Service) rankAccount(ctx context.Context, account string, rest func(time.Duration)) (err error) {
 	s.due.forget(account) // a change from now on makes its counters due again
-	s.untold.forgetMissed(account)
+	s.eventQueue.forgetMissed(account)
 	defer func() {
 		if err != nil {
 			s.due.addAll(account)

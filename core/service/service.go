@@ -101,10 +101,10 @@ type Service struct {
 	webhookChanges webhookChanges
 	addresses      recentAddresses
 
-	untold    untold
-	told      *simplelru.LRU[string, struct{}] // ids of events that are stored; writing guards it
-	writing   sync.Mutex                       // held by writeEventsOf
-	rankAfter atomic.Int64                     // RankAccounts ranks an account whose ranking was complete before this time, in Unix milliseconds
+	eventQueue eventQueue
+	storedIDs  *simplelru.LRU[string, struct{}] // ids of events that are stored; writing guards it
+	writing    sync.Mutex                       // held by writeEventsOf
+	rankAfter  atomic.Int64                     // RankAccounts ranks an account whose ranking was complete before this time, in Unix milliseconds
 
 	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory
@@ -127,7 +127,7 @@ func New(store core.Store, c Config) *Service {
 	s.newCaches(store)
 	s.webhookChanges = newWebhookChanges()
 	s.addresses = newRecentAddresses()
-	s.told, _ = simplelru.NewLRU[string, struct{}](maxTold, nil) // the size is positive
+	s.storedIDs, _ = simplelru.NewLRU[string, struct{}](maxStoredIDs, nil) // the size is positive
 	s.pendingDecisions.New = func() any { return &pendingDecision{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.accountThrottle = NewThrottle(accountThrottleFactor*DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
@@ -248,7 +248,7 @@ func (s *Service) Stats() Stats {
 
 		CacheEvictions: s.keys.evictions.Load() + s.users.evictions.Load() + s.plans.evictions.Load(),
 		Throttled:      s.throttle.refused.Load(),
-		EventsDropped:  s.untold.droppedSoFar(),
+		EventsDropped:  s.eventQueue.droppedSoFar(),
 	}
 }
 
