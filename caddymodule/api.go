@@ -93,7 +93,7 @@ func (a *API) serve(app *App, log *slog.Logger) {
 		if len(app.Accounts) == 1 {
 			account = app.Accounts[0].Name
 		}
-		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Email: a.email, Account: account, Logger: log})
+		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Email: a.email, Account: account, TestWebhook: app.testWebhook, Logger: log})
 	}
 }
 

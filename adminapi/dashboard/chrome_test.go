@@ -143,10 +143,19 @@ func (s *site) everyPage() map[string]string {
 	user, key := s.samples()
 	s.invite("newcomer", core.RoleViewer)
 	ann, _ := s.person("ann", core.RoleOwner)
+	hook, err := s.svc.CreateWebhook(context.Background(), s.acc.ID, core.WebhookPatch{URL: new("https://example.com/hook?team=sales"), Description: core.Some("Sales")})
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := s.svc.LogAttempt(context.Background(), s.acc.ID, &core.Attempt{Webhook: hook.ID, EventID: "evt_1", Type: core.EventTest, At: s.now(), Attempt: 1, Status: 500, Problem: "The receiver has answered 500"}); err != nil {
+		s.Fatal(err)
+	}
 	of := "users/" + strconv.FormatInt(user.ID, 10)
 	return map[string]string{
 		"overview": "", "users": "users", "keys": "keys", "plans": "plans", "prices": "prices", "edit-prices": "prices/edit", "owner-keys": "owner-keys", "start": "start", "settings": "settings",
 		"people": "people", "new-person": "people/new", "person-role": "people/" + ann.ID + "/role", "remove-person": "people/" + ann.ID + "/remove",
+		"webhooks": "webhooks", "webhook": "webhooks/" + hook.ID, "new-webhook": "webhooks/new", "edit-webhook": "webhooks/" + hook.ID + "/edit",
+		"rotate-webhook": "webhooks/" + hook.ID + "/rotate", "delete-webhook": "webhooks/" + hook.ID + "/delete",
 		"new-plan": "plans/new", "new-owner-key": "owner-keys/new",
 		"users-search": "users?q=customer%201&plan=" + user.PlanID, "users-none": "users?q=nobody", "users-last": "users?page=3",
 		"user": of, "edit-user": of + "/edit", "delete-user": of + "/delete", "new-user": "users/new",

@@ -22,6 +22,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
+	"github.com/limitkeeper/limitkeeper/webhook"
 )
 
 // site is a dashboard beside a REST API, over a store in memory and served over TLS.
@@ -77,7 +78,7 @@ func newSiteAt(t testing.TB, now func() time.Time) *site {
 	secure := func(r *http.Request) bool { return r.TLS != nil }
 	clientIP := func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] }
 	pages := dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Email: func(r *http.Request) string { return r.Header.Get("X-Test-Email") },
-		Account: s.single, Logger: slog.New(slog.NewTextHandler(&s.log, nil))})
+		Account: s.single, TestWebhook: webhookTester(svc, store), Logger: slog.New(slog.NewTextHandler(&s.log, nil))})
 	api := adminapi.New(adminapi.Config{Service: service, Secure: secure, ClientIP: clientIP, OnDecision: func(time.Duration) {},
 		OnFault: func(error) {}, Logger: slog.New(slog.DiscardHandler)})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -293,3 +294,10 @@ func (s *site) history(id core.CounterID, seed int) {
 
 // discard is a log without output.
 var discard = slog.New(slog.DiscardHandler)
+
+// webhookTester returns a deliverer's Test, which may connect to loopback addresses.
+func webhookTester(svc *service.Service, store core.Store) func(context.Context, string, string) (*core.Attempt, error) {
+	sender := webhook.NewSender("Limitkeeper/test", 0)
+	sender.SetAllowPrivate(true)
+	return webhook.New(webhook.Options{Service: svc, Store: store, Sender: sender}).Test
+}

@@ -29,6 +29,7 @@ type kind[K, R, P any] struct {
 	toStop  core.Permission       // to disable one; enabling needs [core.PermitEdit]
 	remove  func(*service.Service, context.Context, string, K) error
 	missing error
+	signs   bool                                                          // the secret of a new one is kept, because it signs
 	losses  func(*request, *R) (points []string, refused bool, err error) // consequences of the deletion
 	adjust  func(*request, K, service.AdjustmentCall) error               // nil if it has no usage
 }
@@ -116,7 +117,7 @@ func (k *kind[K, R, P]) postNew(q *request, at newPlace[P]) error {
 		return q.redirect(k.path(r) + "?done=created")
 	}
 	_, name, _ := k.of(r)
-	return q.showSecret(newSecret{What: k.noun, Name: name, Secret: secret, Back: Base + k.path(r)})
+	return q.showSecret(newSecret{What: k.noun, Name: name, Secret: secret, Signs: k.signs, Back: Base + k.path(r)})
 }
 
 func (k *kind[K, R, P]) editForm(q *request, r *R) (formView, error) {

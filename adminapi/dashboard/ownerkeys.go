@@ -19,6 +19,7 @@ type ownerKeyRow struct {
 // newSecret is the data of a page that shows a new secret once.
 type newSecret struct {
 	What, Name, Secret string
+	Signs              bool   // the server keeps the secret, because it signs
 	Say                string // the fate of the old key, "" for none
 	Back               string // URL of the next page
 }
@@ -47,7 +48,7 @@ var (
 	personRoles = []option{
 		{string(core.RoleViewer), "Viewer", "Sees everything but secrets."},
 		{string(core.RoleSupport), "Support", "Also adjusts usage and disables keys."},
-		{string(core.RoleEditor), "Editor", "Also changes plans, prices, users and keys."},
+		{string(core.RoleEditor), "Editor", "Also changes plans, prices, users, keys and webhooks."},
 		{string(core.RoleOwner), "Owner", "Everything, also the account, its people and its owner’s keys."}}
 	keyRoles = append([]option{{string(core.RoleValidator), "Validator", "Validates requests and ends their holds. Reads nothing."}}, personRoles...)
 )

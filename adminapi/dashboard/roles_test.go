@@ -58,6 +58,9 @@ var rolesOf = map[string]string{
 	"POST users/{id}/disabled": edits,
 	"GET keys/new":             edits, "POST keys": edits, "GET keys/{id}/edit": edits, "POST keys/{id}": edits, "GET keys/{id}/delete": edits, "POST keys/{id}/delete": edits,
 	"GET keys/{id}/regenerate": edits, "POST keys/{id}/regenerate": edits,
+	"GET webhooks": anybody, "GET webhooks/{id}": anybody,
+	"GET webhooks/new": edits, "POST webhooks": edits, "GET webhooks/{id}/edit": edits, "POST webhooks/{id}": edits, "GET webhooks/{id}/delete": edits, "POST webhooks/{id}/delete": edits,
+	"GET webhooks/{id}/rotate": edits, "POST webhooks/{id}/rotate": edits, "POST webhooks/{id}/test": edits,
 	"GET prices/edit": edits, "POST prices": edits,
 
 	"POST settings/key-prefix": owns,
@@ -77,7 +80,11 @@ func TestRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	guest, _ := s.invite("guest", core.RoleViewer)
-	ids := map[string]string{"users": fmt.Sprint(user.ID), "keys": key.ID, "plans": user.PlanID, "owner-keys": keys[0].ID, "people": guest.ID, "sessions": strings.Repeat("0", 64)}
+	hook, err := s.svc.CreateWebhook(t.Context(), s.acc.ID, core.WebhookPatch{URL: new("https://example.com/hook")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]string{"webhooks": hook.ID, "users": fmt.Sprint(user.ID), "keys": key.ID, "plans": user.PlanID, "owner-keys": keys[0].ID, "people": guest.ID, "sessions": strings.Repeat("0", 64)}
 	patterns := dashboard.Patterns()
 	for _, pattern := range patterns {
 		if rolesOf[pattern] == "" {

@@ -30,6 +30,9 @@ func newRoutes() routes {
 		"GET users/{id}":              {core.PermitRead, of(userKind.find)(userPage)},
 		"GET keys":                    {core.PermitRead, keysPage},
 		"GET keys/{id}":               {core.PermitRead, of(keyKind.find)(keyPage)},
+		"GET webhooks":                {core.PermitRead, webhooksPage},
+		"GET webhooks/{id}":           {core.PermitRead, of(findWebhook)(webhookPage)},
+		"POST webhooks/{id}/test":     {core.PermitEdit, of(findWebhook)(testWebhook)},
 		"GET settings":                {core.PermitNothing, settingsPage},
 		"POST settings/password":      {core.PermitNothing, setPassword},
 		"POST settings/key-prefix":    {core.PermitOwn, setKeyPrefix},
@@ -40,6 +43,8 @@ func newRoutes() routes {
 	planKind.addRoutes(rs)
 	userKind.addRoutes(rs)
 	keyKind.addRoutes(rs)
+	webhookKind.addRoutes(rs)
+	addForm(rs, core.PermitEdit, "webhooks/{id}/rotate", "webhooks/{id}/rotate", findWebhook, webhookRotation)
 	addForm(rs, core.PermitEdit, "keys/{id}/regenerate", "keys/{id}/regenerate", keyRegeneration, regenerationPage)
 	addForm(rs, core.PermitEdit, "prices/edit", "prices", prices, pricesForm)
 	addForm(rs, core.PermitOwn, "owner-keys/new", "owner-keys", nothing, newOwnerKeyPage)

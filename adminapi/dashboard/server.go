@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,8 @@ type Config struct {
 	Email func(*http.Request) string
 	// Account is the name of the account that such a person signs in to, "" if the person names it.
 	Account string
+	// TestWebhook sends a test to a webhook, and returns the attempt.
+	TestWebhook func(ctx context.Context, account, id string) (*core.Attempt, error)
 	// Logger gets the causes of 500 and 503 answers, and each sign-in and refusal: at most 60 lines
 	// a minute for each message and reason, and never a secret.
 	Logger *slog.Logger

@@ -130,6 +130,8 @@ var doneTexts = map[string]string{
 	"revoked":  "Revoked: the next request with that key is refused.",
 	"disabled": "Disabled: the next request is refused.",
 	"enabled":  "Enabled again.",
+	"tested":   "The receiver has accepted the test.",
+	"untested": "The test has failed: the delivery log says why.",
 	"adjusted": "Adjusted. The history shows the reason.",
 }
 

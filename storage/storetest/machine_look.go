@@ -207,3 +207,14 @@ func (m *machine) lookKeys(t *rapid.T, account string, page core.Page) {
 		m.both(t, "Key", func(s core.Store) (any, error) { return s.Key(m.e.ctx, k.account, k.id) })
 	}
 }
+
+// found returns a read whose answer is a resource, or the error.
+func found(read step) step {
+	return func(tx core.Tx) (any, error) {
+		v, err := read(tx)
+		if err != nil {
+			v = fault(err)
+		}
+		return v, nil
+	}
+}

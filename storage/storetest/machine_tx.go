@@ -131,17 +131,6 @@ func (d *txPlan) readSome() {
 	d.read(found(func(tx core.Tx) (any, error) { return tx.Key("key_37") }))
 }
 
-// found returns a read whose answer is a resource, or the error.
-func found(read step) step {
-	return func(tx core.Tx) (any, error) {
-		v, err := read(tx)
-		if err != nil {
-			v = fault(err)
-		}
-		return v, nil
-	}
-}
-
 // usersNow, plansNow and keysNow return the current resources of the account.
 func (d *txPlan) usersNow() []*core.User {
 	us, _, _ := d.model.Users(d.e.ctx, d.account, core.UserFilter{}, core.Page{Number: 1, Size: 1000})
