@@ -83,11 +83,11 @@ func newAPIOver(t testing.TB, store core.Store, configure ...func(*adminapi.Conf
 // config returns the configuration of an API without a log, at the ends of its connections.
 func config(svc *service.Service) adminapi.Config {
 	return adminapi.Config{
-		Service:    func() *service.Service { return svc },
-		Clock:      func() core.ClockState { return core.ClockState{} },
-		Secure:     func(r *http.Request) bool { return r.TLS != nil },
-		Stopping:   func(*http.Request) bool { return false },
-		ClientIP:   func(r *http.Request) string { host, _, _ := strings.Cut(r.RemoteAddr, ":"); return host },
+		Service:  func() *service.Service { return svc },
+		Clock:    func() core.ClockState { return core.ClockState{} },
+		Secure:   func(r *http.Request) bool { return r.TLS != nil },
+		Stopping: func(*http.Request) bool { return false },
+		ClientIP: func(r *http.Request) string { host, _, _ := strings.Cut(r.RemoteAddr, ":"); return host },
 		TestWebhook: func(ctx context.Context, account, id string) (*core.Attempt, error) {
 			w, err := svc.Webhook(ctx, account, id)
 			if err != nil {
