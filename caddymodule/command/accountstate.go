@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
@@ -153,5 +154,7 @@ func deleteAccount(running *caddymodule.OpenStore, r *http.Request, a *core.Acco
 	if err != nil {
 		return nil, err
 	}
+	caddy.Log().Named("limitkeeper").Info("the deletion of an account has begun", zap.String("account", a.ID), zap.String("name", a.Name), // its audit log goes, too
+		zap.String("by", core.ActorOf(r.Context()).Name))
 	return accountStateView{accountView: viewAccount(a)}, nil
 }
