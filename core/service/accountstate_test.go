@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,10 +20,10 @@ type doors struct {
 	s                            *service.Service
 	account                      string
 	owner, key, session, browser string
-	hold                         string
+	hold, invitation             string
 }
 
-const doorName, doorPassword, doorUser = "acme", "correct horse battery", "cus_1"
+const doorName, doorPassword, doorUser, doorEmail = "acme", "correct horse battery", "cus_1", "ann@example.com"
 
 // newDoors creates an account with a plan, a user, a key, a password, a session and an open hold.
 func newDoors(t *testing.T, s *service.Service) *doors {
@@ -43,6 +44,10 @@ func newDoors(t *testing.T, s *service.Service) *doors {
 	c, err := s.SignIn.ByPassword(t.Context(), signin.Login{Account: doorName, Password: doorPassword}, signin.Client{})
 	d.ok(err)
 	d.session, d.browser = c.Session, c.Browser
+	_, d.invitation, err = s.SignIn.Invite(t.Context(), a.ID, core.PersonSpec{Name: "Bob", Email: "bob@example.com", Role: core.RoleViewer})
+	d.ok(err)
+	_, _, err = s.SignIn.Invite(t.Context(), a.ID, core.PersonSpec{Name: "Ann", Email: doorEmail, Role: core.RoleOwner})
+	d.ok(err)
 	v, err := s.Validate(t.Context(), a.ID, service.Request{Secret: d.key, Cost: 1, HoldFor: time.Hour})
 	d.ok(err)
 	if d.hold = v.HoldID; d.hold == "" {
@@ -75,11 +80,12 @@ func (d *doors) signInByLink(link string) signin.Credentials {
 // answers returns the answer of each door: an error, or the outcome of a decision. unknown says whether the credentials are replaced by
 // credentials that never existed.
 func (d *doors) answers(link string, unknown bool) map[string]string {
-	ctx, account, name := d.Context(), d.account, doorName
+	ctx, account, name, invitation, email := d.Context(), d.account, doorName, d.invitation, doorEmail
 	owner, key, session, browser, external := d.owner, d.key, d.session, d.browser, doorUser
 	if unknown {
 		account, name, owner, key = "acct_AAAAAAAAAAAAAAAAAAAA", "nobody", secrets.NewOwnerSecret(), secrets.NewUserSecret(secrets.DefaultKeyPrefix)
 		const random = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+		invitation, email = strings.Replace(invitation, d.account, account, 1), "nobody@example.com"
 		link, session, browser, external = "lk_link_"+account+"-"+random, "lk_session_"+account+"-"+random, "lk_browser_"+account+"-"+random, "cus_none"
 	}
 	errorOf := func(err error) string {
@@ -103,6 +109,8 @@ func (d *doors) answers(link string, unknown bool) map[string]string {
 	_, byPassword := d.s.SignIn.ByPassword(ctx, signin.Login{Account: name, Password: doorPassword}, signin.Client{Address: "192.0.2.1", Browser: browser})
 	_, byStranger := d.s.SignIn.ByPassword(ctx, signin.Login{Account: name, Password: doorPassword}, signin.Client{Address: "192.0.2.2"})
 	_, byLink := d.s.SignIn.ByLink(ctx, link, signin.Client{})
+	_, _, byInvitation := d.s.SignIn.Invited(ctx, invitation)
+	_, byServer := d.s.SignIn.ByServer(ctx, name, email, signin.Client{})
 	_, bySession := d.s.SignIn.SignedIn(ctx, session, true)
 	_, byName := d.s.AccountByName(ctx, name)
 	_, byID := d.s.Account(ctx, account)
@@ -112,18 +120,20 @@ func (d *doors) answers(link string, unknown bool) map[string]string {
 		looks = "nothing"
 	}
 	return map[string]string{
-		"owner's key":               errorOf(byOwner),
-		"key":                       decide(service.Request{Secret: key, Cost: 1}),
-		"key without its prefix":    decide(service.Request{Secret: "x" + key, Cost: 1}),
-		"user by its external id":   decide(service.Request{External: external, Cost: 1}),
-		"password, known browser":   errorOf(byPassword),
-		"password":                  errorOf(byStranger),
-		"link":                      errorOf(byLink),
-		"session":                   errorOf(bySession),
-		"name":                      errorOf(byName),
-		"id":                        errorOf(byID),
-		"usage of the caller":       looks,
-		"user that a gateway makes": decide(service.Request{External: "cus_new", PlanName: "p", Cost: 1}),
+		"owner's key":                errorOf(byOwner),
+		"key":                        decide(service.Request{Secret: key, Cost: 1}),
+		"key without its prefix":     decide(service.Request{Secret: "x" + key, Cost: 1}),
+		"user by its external id":    decide(service.Request{External: external, Cost: 1}),
+		"password, known browser":    errorOf(byPassword),
+		"password":                   errorOf(byStranger),
+		"link":                       errorOf(byLink),
+		"session":                    errorOf(bySession),
+		"invitation":                 errorOf(byInvitation),
+		"person known to the server": errorOf(byServer),
+		"name":                       errorOf(byName),
+		"id":                         errorOf(byID),
+		"usage of the caller":        looks,
+		"user that a gateway makes":  decide(service.Request{External: "cus_new", PlanName: "p", Cost: 1}),
 	}
 }
 
@@ -138,7 +148,7 @@ func TestDisabledAccount(t *testing.T) {
 	if before["key without its prefix"] == "open" {
 		t.Fatal("a key with another prefix is accepted")
 	}
-	for _, door := range []string{"owner's key", "key", "user by its external id", "password", "link", "session", "user that a gateway makes"} {
+	for _, door := range []string{"owner's key", "key", "user by its external id", "password", "link", "session", "invitation", "person known to the server", "user that a gateway makes"} {
 		if before[door] != "open" {
 			t.Fatalf("%s before: got %q, want open", door, before[door])
 		}
