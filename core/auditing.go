@@ -37,14 +37,7 @@ func (a *Auditing) Entries() (account string, list []AuditEntry) {
 	if a == nil {
 		return "", nil
 	}
-	for _, k := range a.keys {
-		user := strconv.FormatInt(k.UserID, 10)
-		if _, too := a.deleted[user]; too { // an account may delete a user with 100,000 keys
-			a.deleted[user]++
-			continue
-		}
-		a.add("key", k.ID, k.Name, auditKey(k), nil)
-	}
+	a.deletedKeys()
 	for i := range a.entries {
 		e := &a.entries[i]
 		if n := a.deleted[e.Target.ID]; n > 0 && e.Action == "user.delete" {
@@ -59,6 +52,32 @@ func (a *Auditing) Entries() (account string, list []AuditEntry) {
 		a.entries = []AuditEntry{a.summary()}
 	}
 	return a.account, a.entries
+}
+
+// maxDeletedKeys bounds the keys of one user that a transaction deletes with an entry for each. An account may delete a user with 1,000,000 keys, in several
+// transactions: their entries would drop all others.
+const maxDeletedKeys = 100
+
+// deletedKeys adds the entries of the deleted keys, but those of deleted users. More than maxDeletedKeys keys of one user have one entry, with
+// their number.
+func (a *Auditing) deletedKeys() {
+	numbers, told := map[int64]int{}, map[string]bool{}
+	for _, k := range a.keys {
+		numbers[k.UserID]++
+	}
+	for _, k := range a.keys {
+		user := strconv.FormatInt(k.UserID, 10)
+		_, too := a.deleted[user]
+		switch n := numbers[k.UserID]; {
+		case too:
+			a.deleted[user]++
+		case n <= maxDeletedKeys:
+			a.add("key", k.ID, k.Name, auditKey(k), nil)
+		case !told[user]:
+			told[user] = true
+			a.entries = append(a.entries, a.entry("key.delete", AuditTarget{Kind: "user", ID: user}, auditView{}.add("keys", n), nil))
+		}
+	}
 }
 
 // summary returns one entry in place of all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -87,5 +88,32 @@ func TestDeleteUserWithManyKeys(t *testing.T) {
 	}
 	if want := []string{`{"user_id":1,"key_id":null,"how":"user_disabled"}`}; !slices.Equal(events, want) {
 		t.Errorf("got %d events, first %s, want %s", len(events), events[0], want)
+	}
+}
+
+// The deletion of a user with many keys leaves a few entries in the audit log: an entry for each key would drop all others from the log.
+func TestDeleteUserWithManyKeysInAudit(t *testing.T) {
+	svc := service.New(memstore.New(), service.Config{})
+	c := newTenant(t, svc, "acme")
+	c.ok(svc.Transact(core.Quiet(t.Context()), c.id, nil, func(b *service.Transaction) error {
+		for i := range 2500 {
+			if _, _, err := b.CreateKey(core.KeyPatch{Name: new(fmt.Sprint(i)), UserID: new(int64(1))}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	before, err := svc.Audit(t.Context(), c.id, service.AuditFilter{}, core.Page{Number: 1, Size: 1})
+	c.ok(err)
+	c.ok(svc.DeleteUser(t.Context(), c.id, 1))
+	page, err := svc.Audit(t.Context(), c.id, service.AuditFilter{}, core.Page{Number: 1, Size: 100})
+	c.ok(err)
+	var got []string
+	for _, e := range page.Entries[:min(len(page.Entries), page.Found-before.Found)] {
+		got = append(got, fmt.Sprintf("%s of %s %s %s", e.Action, e.Target.Kind, e.Target.ID, e.Before))
+	}
+	if len(got) != 4 || !strings.Contains(got[0], `"keys":500}`) || !strings.HasPrefix(got[0], "user.delete of user 1") || !strings.HasPrefix(got[3], "user.update of user 1") ||
+		got[1] != `key.delete of user 1 {"keys":1000}` || got[2] != got[1] {
+		t.Errorf("got %d entries, first %q, want the user, 1,000 keys, 1,000 keys, and the user with 500 keys", page.Found-before.Found, got[:min(len(got), 5)])
 	}
 }
