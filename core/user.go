@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // The bounds of a user's members.
@@ -29,8 +31,16 @@ type User struct {
 	UpdatedAt  time.Time       `json:"updated_at"`
 }
 
-// FoldEmail returns the form in which addresses are compared: in lower case.
-func FoldEmail(email string) string { return strings.ToLower(email) }
+// FoldEmail returns the form in which addresses are compared: in lower case. The letters beyond ASCII whose lower case is k or i, the Kelvin sign and the I
+// with a dot, stay: whoever has such an address must not be the person with the address in ASCII.
+func FoldEmail(email string) string {
+	return strings.Map(func(r rune) rune {
+		if lower := unicode.ToLower(r); r < utf8.RuneSelf || lower >= utf8.RuneSelf {
+			return lower
+		}
+		return r
+	}, email)
+}
 
 // UniqueFilters returns the filters that the user matches and no other user of its account may match: by its email,
 // folded by [FoldEmail], and by its external id. A nil user has none.

@@ -357,3 +357,62 @@ func TestPeopleAreAudited(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// A new password, and signing out everywhere, end the link that would replace the password. The first invitation of somebody else stays.
+func TestOpenLinkOfPerson(t *testing.T) {
+	c := newCompany(t)
+	ann, bob := c.join("ann", core.RoleOwner), c.join("bob", core.RoleViewer)
+	_, first := c.invite("eve", core.RoleViewer)
+	again := func(si *signin.SignedIn) string {
+		_, link, err := c.SignIn.InviteAgain(t.Context(), c.account, si.Person.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return link
+	}
+	ended := func(what, link string) {
+		t.Helper()
+		_, _, err := c.SignIn.Invited(t.Context(), link)
+		want(t, what, err, signin.ErrInvitation)
+	}
+	link := again(bob)
+	if err := c.SignIn.SetPassword(t.Context(), bob, password+"bob", password+"new"); err != nil {
+		t.Fatal(err)
+	}
+	ended("after a new password", link)
+
+	link, ofAnn := again(bob), again(ann)
+	if err := c.SignIn.SignOutEverywhere(t.Context(), bob); err != nil {
+		t.Fatal(err)
+	}
+	ended("after the person has signed out everywhere", link)
+	if _, _, err := c.SignIn.Invited(t.Context(), ofAnn); err != nil {
+		t.Errorf("the link of another person: got %v", err)
+	}
+	link = again(bob)
+	if err := c.SignIn.SignOutEverywhere(t.Context(), ann); err != nil {
+		t.Fatal(err)
+	}
+	ended("after an owner has signed out everywhere", link)
+	ended("the link of the owner", ofAnn)
+	if _, _, err := c.SignIn.Invited(t.Context(), first); err != nil {
+		t.Errorf("the first invitation of a person: got %v", err)
+	}
+}
+
+// An address with a letter that only looks like k or i, or has it as its lower case, is another address: its owner is not the person.
+func TestEmailOfSomebodyElse(t *testing.T) {
+	c := newCompany(t)
+	c.invite("mike", core.RoleOwner)
+	in, err := c.SignIn.ByServer(t.Context(), "acme", "MIKE@example.com", from("192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, email := range []string{"mi\u212ae@example.com", "m\u0130ke@example.com", "m\u0131ke@example.com", "mike\u200b@example.com", ""} {
+		_, err := c.SignIn.ByServer(t.Context(), "acme", email, from("192.0.2.1"))
+		want(t, fmt.Sprintf("%+q", email), err, signin.ErrUnknownPerson)
+		if c.session(in).Continues(email) {
+			t.Errorf("%+q continues the session of mike", email)
+		}
+	}
+}

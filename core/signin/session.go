@@ -91,10 +91,16 @@ func (s *Service) SignOut(ctx context.Context, si *SignedIn) error {
 	})
 }
 
-// SignOutEverywhere ends all sessions that [Service.Sessions] lists, and forgets their browsers. An owner also ends the links of the account.
+// SignOutEverywhere ends all sessions that [Service.Sessions] lists, and forgets their browsers. It ends the invitations that replace a password, those of
+// the same people who have signed in before. An owner also ends the links of the account.
 func (s *Service) SignOutEverywhere(ctx context.Context, si *SignedIn) error {
 	return s.updateAccess(ctx, si, func(ac *core.Access) {
 		ac.EndSessions(si.sees)
+		for i := range ac.People {
+			if p := &ac.People[i]; si.sees(p.ID) && !p.SeenAt.IsZero() {
+				p.Invitation = nil
+			}
+		}
 		if si.seesAll() {
 			ac.Links = nil
 		}
@@ -156,8 +162,8 @@ func CheckPassword(password string) error {
 	return nil
 }
 
-// SetPassword sets the password of the person, or of the account's own sign-in. It ends all other sessions of the person, and for the
-// account's own sign-in all links.
+// SetPassword sets the password of the person, or of the account's own sign-in. It ends all other sessions of the person and an open invitation, and for
+// the account's own sign-in all links.
 // If [Service.AsksPassword] returns true it checks the current password. A session may try
 // [WrongPasswords] passwords in [WrongPasswordsIn].
 func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, password string) (err error) {
@@ -201,7 +207,10 @@ func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, passwo
 			return ErrSession // the session has ended, or the password was changed
 		}
 		se.ByLink = false // from now on the password is required
-		if *ac.PasswordOf(si.Person.ID) = hash; si.Person.ID == "" {
+		*ac.PasswordOf(si.Person.ID) = hash
+		if p := ac.Person(si.Person.ID); p != nil {
+			p.Invitation = nil
+		} else {
 			ac.Links = nil
 		}
 		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(other core.Session) bool {
