@@ -174,10 +174,11 @@ func invited(ac *core.Access, d secrets.Digest, now time.Time) *core.Person {
 // ByInvitation uses up an invitation: it sets the password of its person, ends the earlier sessions of the person, and returns the credentials of
 // a new session. An invitation that does not work is [ErrInvitation], and no password is hashed.
 func (s *Service) ByInvitation(ctx context.Context, invitation, password string, by Client) (Credentials, error) {
-	a, _, err := s.Invited(ctx, invitation)
+	a, p, err := s.Invited(ctx, invitation)
 	if err != nil {
 		return Credentials{}, err
 	}
+	ctx = core.WithActor(ctx, core.Actor{Kind: core.ActorPerson, ID: p.ID, Name: p.Name, IP: by.Address})
 	if err := CheckPassword(password); err != nil {
 		return Credentials{}, err
 	}

@@ -348,7 +348,7 @@ func TestPeopleAreAudited(t *testing.T) {
 	expires := func(d time.Duration) string { return c.now.Add(d).Format(time.RFC3339) }
 	want := []string{
 		`person.create by "ann":  -> {"name":"bob","email":"bob@example.com","role":"viewer"}`,
-		`person.password by "": {"has_password":false} -> {"has_password":true}`,
+		`person.password by "bob": {"has_password":false} -> {"has_password":true}`,
 		`person.update by "ann": {"role":"viewer"} -> {"role":"editor"}`,
 		`person.link by "ann":  -> {"expires_at":"` + expires(signin.InvitationLife) + `"}`,
 		`person.delete by "ann": {"name":"bob","email":"bob@example.com","role":"editor"} -> `,
