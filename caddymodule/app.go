@@ -257,10 +257,11 @@ func (a *App) applyConfig() {
 // ensure creates an account unless it exists. It returns [core.ErrUnavailable] if the caller
 // should retry, and logs permanent errors.
 func (a *App) ensure(l *live, acc Account) error {
-	made, err := l.service.EnsureAccount(a.ctx, acc.Name, acc.Key)
+	ctx := core.WithActor(a.ctx, core.Actor{Kind: core.ActorConfig})
+	made, err := l.service.EnsureAccount(ctx, acc.Name, acc.Key)
 	if made != nil {
 		l.names.add(made)
-		if _, failed := l.service.UpdateAccount(a.ctx, made.ID, acc.patch()); failed != nil {
+		if _, failed := l.service.UpdateAccount(ctx, made.ID, acc.patch()); failed != nil {
 			err = failed
 		}
 	}

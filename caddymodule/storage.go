@@ -132,6 +132,7 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	})
 	watch.Go(func() { repeat(ctx, eventsEvery, l.service.WriteEvents) })
 	watch.Go(func() { l.deliverer.Run(ctx) })
+	watch.Go(func() { repeat(ctx, auditEvery, l.service.TrimAudit) })
 	l.stopWatch = func() { cancel(); watch.Wait() }
 	return l, nil
 }
@@ -169,6 +170,7 @@ func repeat(ctx context.Context, pause time.Duration, work func(context.Context)
 const (
 	workEvery   = 10 * time.Second // ends expired holds, ranks counters, deletes accounts
 	eventsEvery = time.Second      // writes events
+	auditEvery  = time.Hour        // removes old entries of audit logs
 )
 
 // maxFlush is how long closing the store waits for the last events.

@@ -37,6 +37,12 @@ type AccountImport struct {
 	SHA256   string `json:"sha256"` // of the imported records, in hexadecimal digits
 	Complete bool   `json:"complete"`
 	Run      string `json:"run,omitempty"` // the run of the import that writes the account; other runs have ended
+
+	// The numbers of imported records, when the import is complete.
+	Plans  int64 `json:"plans,omitempty"`
+	Users  int64 `json:"users,omitempty"`
+	Keys   int64 `json:"keys,omitempty"`
+	Events int64 `json:"events,omitempty"`
 }
 
 // Incomplete reports whether an account lacks records, because its import has not finished.

@@ -109,7 +109,7 @@ func Check(ctx context.Context, s *service.Service, store core.Importer, f io.Re
 // Write writes a file that [Check] has checked, with the report of Check. If the file or the account has changed since then so that a line is bad,
 // Write stops before the batch of that line.
 func Write(ctx context.Context, s *service.Service, store core.Importer, f io.Reader, checked Report, o Options) (Report, error) {
-	p, err := newPass(ctx, s, store, o)
+	p, err := newPass(core.WithBulk(ctx, "key.import"), s, store, o)
 	if err != nil {
 		return Report{}, err
 	}

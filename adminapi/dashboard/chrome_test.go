@@ -156,6 +156,7 @@ func (s *site) everyPage() map[string]string {
 		"people": "people", "new-person": "people/new", "person-role": "people/" + ann.ID + "/role", "remove-person": "people/" + ann.ID + "/remove",
 		"webhooks": "webhooks", "webhook": "webhooks/" + hook.ID, "new-webhook": "webhooks/new", "edit-webhook": "webhooks/" + hook.ID + "/edit",
 		"rotate-webhook": "webhooks/" + hook.ID + "/rotate", "delete-webhook": "webhooks/" + hook.ID + "/delete",
+		"audit": "audit", "audit-search": "audit?action=key&from=2020-01-31", "audit-none": "audit?actor=nobody", "audit-last": "audit?page=2",
 		"new-plan": "plans/new", "new-owner-key": "owner-keys/new",
 		"users-search": "users?q=customer%201&plan=" + user.PlanID, "users-none": "users?q=nobody", "users-last": "users?page=3",
 		"user": of, "edit-user": of + "/edit", "delete-user": of + "/delete", "new-user": "users/new",

@@ -34,6 +34,7 @@ func newRoutes() routes {
 		"GET webhooks/{id}":           {core.PermitRead, of(findWebhook)(webhookPage)},
 		"POST webhooks/{id}/test":     {core.PermitEdit, of(findWebhook)(testWebhook)},
 		"GET settings":                {core.PermitNothing, settingsPage},
+		"GET audit":                   {core.PermitRead, auditPage},
 		"POST settings/password":      {core.PermitNothing, setPassword},
 		"POST settings/key-prefix":    {core.PermitOwn, setKeyPrefix},
 		"POST sessions/{id}/end":      {core.PermitNothing, endSession},

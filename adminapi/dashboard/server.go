@@ -205,6 +205,7 @@ func signedIn(h handler) handler {
 			q.retryAfter(wait)
 			return errThrottled
 		}
+		q.acting()
 		uri := q.r.URL.RequestURI()
 		if secrets.HoldsSecret(uri) && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
 			return q.redirect(strings.TrimPrefix(secrets.MaskSecrets(uri), Base)) // a secret must not stay in the address

@@ -260,7 +260,7 @@ func (p pager) Last() int { return p.First + p.Rows - 1 }
 // with returns the address of the page with one query parameter replaced, or removed if value is "".
 func (q *request) with(name, value string) string {
 	v := url.Values{}
-	for _, keep := range []string{"q", "plan", "status", "user", "days", "page"} {
+	for _, keep := range []string{"q", "plan", "status", "user", "days", "action", "actor", "target", "from", "to", "page"} {
 		if s := q.r.URL.Query().Get(keep); s != "" && keep != name {
 			v.Set(keep, s)
 		}

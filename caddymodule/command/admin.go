@@ -112,6 +112,7 @@ func (handle adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) err
 		handle = noOperation
 	}
 	r.Body = bounded(w, r)
+	r = r.WithContext(core.WithActor(r.Context(), actorIn(r)))
 	answer, err := handle(running, r)
 	if err != nil {
 		return adminError(err)

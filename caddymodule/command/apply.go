@@ -81,7 +81,7 @@ func (t *transfer) apply(ctx caddy.Context, data []byte) (changes bool, err erro
 	o := apply.Options{Account: t.flags.String("account"), DryRun: t.flags.Bool("dry-run"), Prune: t.flags.Bool("prune")}
 	r := &apply.Result{}
 	if store := t.flags.String("store"); store != "" {
-		err = t.useService(ctx, store, func(s *service.Service, _ core.Importer) error {
+		err = t.useService(ctx, store, func(ctx context.Context, s *service.Service, _ core.Importer) error {
 			r, err = applyData(ctx, s, data, o) // not nil when something was stored
 			return err
 		})

@@ -99,8 +99,9 @@ func (t *transfer) use(n *namedStore, fn func(core.Importer) error) error {
 	})
 }
 
-// useService is use for the store of --store, which must exist, with a service that has the caps of the config.
-func (t *transfer) useService(ctx caddy.Context, store string, fn func(*service.Service, core.Importer) error) error {
+// useService is use for the store of --store, which must exist, with a service that has the caps of the config. The
+// context is that of the actor of the command.
+func (t *transfer) useService(ctx caddy.Context, store string, fn func(context.Context, *service.Service, core.Importer) error) error {
 	n, err := t.named(ctx, "--store", store, true)
 	if err != nil {
 		return err
@@ -108,7 +109,7 @@ func (t *transfer) useService(ctx caddy.Context, store string, fn func(*service.
 	return t.use(n, func(im core.Importer) error {
 		s := service.New(im, service.Config{})
 		s.Tune(n.tunables)
-		return fn(s, im)
+		return fn(core.WithActor(ctx, t.actor), s, im)
 	})
 }
 

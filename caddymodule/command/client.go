@@ -17,6 +17,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/internal/nearest"
 )
@@ -94,7 +95,8 @@ func addAdminFlags(cmd *cobra.Command) {
 // adminClient sends the requests of a command to the admin endpoint of a running server.
 type adminClient struct {
 	ctx     context.Context
-	address string // "" until the first request
+	actor   core.Actor // who runs the command
+	address string     // "" until the first request
 	json    bool
 	in      io.Reader
 	out     io.Writer
@@ -104,7 +106,7 @@ type adminClient struct {
 
 func newAdminClient(ctx context.Context, cmd *cobra.Command) *adminClient {
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	return &adminClient{ctx: ctx, json: flags.Bool("json"), in: cmd.InOrStdin(), out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), flags: flags}
+	return &adminClient{ctx: ctx, actor: actorOf(cmd), json: flags.Bool("json"), in: cmd.InOrStdin(), out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), flags: flags}
 }
 
 // call sends a request to the admin endpoint with body as JSON, and decodes the response into answer. With --json call also prints
@@ -152,7 +154,7 @@ func (c *adminClient) request(method, uri string, body io.Reader) (*http.Respons
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		resp, err = caddycmd.AdminAPIRequest(c.address, method, uri, nil, body)
+		resp, err = caddycmd.AdminAPIRequest(c.address, method, uri, actorHeader(c.actor), body)
 	}()
 	select {
 	case <-c.ctx.Done():

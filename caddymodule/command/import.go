@@ -120,9 +120,9 @@ func (t *transfer) importStore(ctx caddy.Context, name, store string, o archive.
 	}
 	err = t.use(n, func(s core.Importer) error {
 		if r.SHA256 != "" { // the check of an empty store
-			r, err = archive.Write(ctx, s, from, o, r.SHA256)
+			r, err = archive.Write(core.WithActor(ctx, t.actor), s, from, o, r.SHA256)
 		} else {
-			r, err = archive.Import(ctx, s, from, o)
+			r, err = archive.Import(core.WithActor(ctx, t.actor), s, from, o)
 		}
 		return err
 	})

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -67,7 +68,7 @@ func (t *transfer) importKeysStore(ctx caddy.Context, name, store string, o keyi
 		t.progress.show(archive.Progress{Pass: pass, Account: o.Account, Records: int64(rows)})
 	}
 	open := func() (io.ReadCloser, error) { return os.Open(name) }
-	err = t.useService(ctx, store, func(s *service.Service, im core.Importer) error {
+	err = t.useService(ctx, store, func(ctx context.Context, s *service.Service, im core.Importer) error {
 		r, err = keyimport.Run(ctx, s, im, open, o)
 		return err
 	})

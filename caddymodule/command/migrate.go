@@ -66,7 +66,7 @@ func (t *transfer) migrate(ctx caddy.Context) error {
 			return errors.Join(err, errors.New("--from: the store has no accounts: there is nothing to copy"))
 		}
 		return t.use(to, func(target core.Importer) error {
-			report, err = archive.Import(ctx, target, archive.FromStore(source, archive.ExportOptions{}),
+			report, err = archive.Import(core.WithActor(ctx, t.actor), target, archive.FromStore(source, archive.ExportOptions{}),
 				archive.ImportOptions{Retention: retention, EmptyOnly: true, Progress: t.progress.show})
 			return err
 		})

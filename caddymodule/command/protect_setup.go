@@ -66,7 +66,7 @@ func (p *protection) setUp(out io.Writer) error {
 		return err
 	}
 	service := running.Service
-	ctx := context.Background()
+	ctx := core.WithActor(context.Background(), core.Actor{Kind: core.ActorCommand, ID: "protect"})
 	if err := p.waitReady(); err != nil { // before creating a key that an error would hide
 		return err
 	}

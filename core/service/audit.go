@@ -44,9 +44,12 @@ func (s *Service) auditedAdjustment(ctx context.Context, c *core.Consumption, re
 	return repeated, err
 }
 
-// TrimAudit removes the entries of all audit logs that are older than [core.AuditRetention]: at most 1,000 of each log in one call of the store.
+// trimMargin is longer than an import takes: an import compares the entries that it has written.
+const trimMargin = 24 * time.Hour
+
+// TrimAudit removes the entries of all audit logs that are a day older than [core.AuditRetention]: at most 1,000 of each log in one call of the store.
 func (s *Service) TrimAudit(ctx context.Context) error {
-	last := core.AuditSeq(s.now().Add(-core.AuditRetention)) - 1
+	last := core.AuditSeq(s.now().Add(-core.AuditRetention-trimMargin)) - 1
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
 	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
 		more, err := !a.Deleting, ctx.Err()

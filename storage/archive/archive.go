@@ -42,12 +42,13 @@ const (
 	KindCounter  Kind = "counter"
 	KindDay      Kind = "day"
 	KindEvent    Kind = "event"
+	KindAudit    Kind = "audit"
 	KindEnd      Kind = "end"
 )
 
 // Kinds lists the kinds of the records of an account in their order. The days of a key or user follow its counter.
 func Kinds() []Kind {
-	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindWebhook, KindOutbox, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent}
+	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindWebhook, KindOutbox, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent, KindAudit}
 }
 
 var (
@@ -93,7 +94,7 @@ type Counts map[Kind]int64
 type Record struct {
 	Kind  Kind
 	Line  int64 // its line in the archive, from 1; 0 for a record of a store
-	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [Prices], [core.Webhook], [WebhookEvent], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
+	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [Prices], [core.Webhook], [WebhookEvent], [core.Plan], [core.User], [core.Key], [Counter], [Day], [Event] or [Audit]
 	Err   error // why the line is no valid record
 
 	line []byte // the record as a line, from a filter
@@ -172,6 +173,12 @@ type Event struct {
 	AccountID string `json:"account_id"`
 	History   string `json:"history"` // key: the history of KeyID; user: that of UserID
 	core.Entry
+}
+
+// Audit is the record of an entry in the audit log of an account, oldest first.
+type Audit struct {
+	AccountID string `json:"account_id"`
+	core.AuditEntry
 }
 
 // The values of [Event.History].

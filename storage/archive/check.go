@@ -68,6 +68,9 @@ type checker struct {
 	last     position // of the last counter, day or event
 	hasOwner bool     // the account has an owner's key
 
+	audit    [2]auditSize // of the two audit logs of the account
+	auditSeq int64        // of the last entry
+
 	usageOf  core.CounterID // of the last counter or day
 	counter  Counter        // its counter
 	hasToday bool           // it has the day of its counter
@@ -173,6 +176,8 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 		}
 		c.notAhead("event", v.At)
 		c.inOrder(v.owner(), position{})
+	case *Audit:
+		c.putAudit(v)
 	}
 	return nil
 }

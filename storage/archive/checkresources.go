@@ -14,6 +14,7 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 	c.account, c.kind, c.hasOwner = a, 0, false
 	c.plans, c.planSeq, c.userID, c.keySeq = map[string]bool{}, 0, 0, 0
 	c.unique, c.asKeys = map[core.UserFilter]bool{}, map[secrets.Digest]int64{}
+	c.audit, c.auditSeq = [2]auditSize{}, 0
 	c.owners, c.anchors = map[core.CounterID]int{}, anchors{}
 	c.webhooks, c.webhookSeq, c.events, c.eventSeq = map[string]bool{}, 0, map[string]bool{}, 0
 	switch {

@@ -127,11 +127,12 @@ func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, 
 		return Report{}, err
 	}
 	for _, a := range w.accounts {
-		_, err := to.UpdateAccount(ctx, a.ID, func(a *core.Account) error {
+		_, err := to.UpdateAccount(core.Acting(ctx, o.now()), a.ID, func(a *core.Account) error {
 			if !w.owns(a) {
 				return ErrTakenOver
 			}
-			a.Import = &core.AccountImport{SHA256: sum, Complete: true}
+			a.Import = new(core.OrZero(w.numbers[a.ID]))
+			a.Import.SHA256, a.Import.Complete = sum, true
 			return nil
 		})
 		if err != nil {

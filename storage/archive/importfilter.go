@@ -15,6 +15,7 @@ type filter struct {
 	first    core.Date // the first day that is passed on
 	hour     core.Date // the first hour that is passed on
 	since    time.Time // earlier entries are not passed on
+	audit    time.Time // earlier entries of audit logs are not passed on
 	accounts []string  // the names of the selected accounts
 	skip     bool      // the present account is not selected
 	progress Progress
@@ -27,7 +28,7 @@ type filter struct {
 func newFilter(o ImportOptions, to Sink, pass string) *filter {
 	now := o.now()
 	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2,
-		hour: core.HourOf(now.Add(margin)) - core.HoursKept + 1, since: now.Add(-o.Retention),
+		hour: core.HourOf(now.Add(margin)) - core.HoursKept + 1, since: now.Add(-o.Retention), audit: now.Add(-core.AuditRetention),
 		all: newDigest(), kept: Counts{}}
 }
 
@@ -80,6 +81,8 @@ func (f *filter) leavesOut(r Record) bool {
 		return v.Date < f.first || v.Date.IsHour() && v.Date < f.hour
 	case *Event:
 		return f.o.NoHistory || !v.At.After(f.since)
+	case *Audit:
+		return !v.At.After(f.audit)
 	}
 	return false
 }

@@ -24,9 +24,11 @@ type writing struct {
 	created  bool
 	anchors  anchors
 
-	batch   []Record       // records of one kind, which are written in one call
-	of      core.CounterID // the owner of the days or events in the batch
-	appends bool           // the history of the batch has entries already
+	batch   []Record                       // records of one kind, which are written in one call
+	of      core.CounterID                 // the owner of the days or events in the batch
+	audited bool                           // the audit log of the account has the first entries of the archive
+	numbers map[string]*core.AccountImport // of the records, by account
+	appends bool                           // the history of the batch has entries already
 	group   *errgroup.Group
 }
 
@@ -46,6 +48,7 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 	if w.account == nil || r.Kind == KindAccount {
 		return nil
 	}
+	w.countRecord(r.Kind)
 	if len(w.batch) > 0 && section(w.batch[0].Kind) != section(r.Kind) {
 		if err := w.flush(ctx, false); err != nil {
 			return err
@@ -97,11 +100,33 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 		}
 		return nil
 	}
-	w.account, w.created, w.anchors = a, false, anchors{}
+	w.account, w.created, w.audited, w.anchors = a, false, false, anchors{}
 	w.accounts = append(w.accounts, a)
 	w.group = new(errgroup.Group)
 	w.group.SetLimit(workers)
 	return nil
+}
+
+// countRecord counts a record of the account for the audit log.
+func (w *writing) countRecord(k Kind) {
+	if w.numbers == nil {
+		w.numbers = map[string]*core.AccountImport{}
+	}
+	n := w.numbers[w.account.ID]
+	if n == nil {
+		n = &core.AccountImport{}
+		w.numbers[w.account.ID] = n
+	}
+	switch k {
+	case KindPlan:
+		n.Plans++
+	case KindUser:
+		n.Users++
+	case KindKey:
+		n.Keys++
+	case KindEvent:
+		n.Events++
+	}
 }
 
 // end writes the last batch of the account, and raises its numbers.
@@ -183,6 +208,8 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 		}
 		w.group.Go(func() error { return w.to.SetHistory(ctx, id, entries, keep) })
 		return nil
+	case KindAudit:
+		return w.putAudit(ctx, batch)
 	}
 	return w.to.Update(ctx, w.account.ID, func(tx core.Tx) error { return putAll(tx, batch) })
 }
@@ -258,9 +285,9 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	o.Account = ""
 	look := &lookUps{store: w.to, digest: newDigest()}
 	f := newFilter(o, look, "compare")
-	f.first, f.since = written.first, written.since
+	f.first, f.since, f.audit = written.first, written.since, written.audit
 	look.group.SetLimit(workers)
-	exporting := ExportOptions{NoHistory: o.NoHistory, page: o.page, entryPage: o.entryPage}
+	exporting := ExportOptions{NoHistory: o.NoHistory, page: o.page, entryPage: o.entryPage, compares: true}
 	for _, a := range w.accounts {
 		had, err := w.to.Account(ctx, a.ID)
 		if err == nil {

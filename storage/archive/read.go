@@ -33,7 +33,7 @@ var recordTypes = map[Kind]reflect.Type{
 	KindHeader: reflect.TypeFor[Header](), KindAccount: reflect.TypeFor[Account](), KindOwnerKey: reflect.TypeFor[core.OwnerKey](),
 	KindAccess: reflect.TypeFor[Access](), KindPrices: reflect.TypeFor[Prices](), KindWebhook: reflect.TypeFor[core.Webhook](), KindOutbox: reflect.TypeFor[WebhookEvent](), KindPlan: reflect.TypeFor[core.Plan](), KindUser: reflect.TypeFor[core.User](),
 	KindKey: reflect.TypeFor[core.Key](), KindCounter: reflect.TypeFor[Counter](), KindDay: reflect.TypeFor[Day](),
-	KindEvent: reflect.TypeFor[Event](), KindEnd: reflect.TypeFor[Trailer](),
+	KindEvent: reflect.TypeFor[Event](), KindAudit: reflect.TypeFor[Audit](), KindEnd: reflect.TypeFor[Trailer](),
 }
 
 // NewReader returns a reader, and reads the header. The error is an [ErrDamaged] if the text is not an archive of this

@@ -32,7 +32,7 @@ func small() ImportOptions {
 }
 
 // exporting returns the options of an export with small pages.
-func exporting() ExportOptions { return ExportOptions{page: 3, entryPage: 4} }
+func exporting() ExportOptions { return ExportOptions{page: 3, entryPage: 4, compares: true} }
 
 // inMemory opens a store in memory.
 func inMemory() storetest.Opened {

@@ -12,7 +12,7 @@ import (
 // auditLog describes the entries in an audit log.
 //
 //	first   uvarint: no entry has a smaller number
-//	last    uvarint: the largest number that was given
+//	last    uvarint: the number of the newest entry, 0 for none
 //	count   uvarint: of entries
 //	bytes   uvarint: of all entries
 type auditLog struct{ first, last, count, bytes int64 }
@@ -97,6 +97,9 @@ func (r view) changeAudit(w *writes, a *resource.Audit) error {
 			remove(number, len(value))
 			return true, nil
 		})
+		if _, removed := w.value(auditEntryPath(a.Log, l.last)); removed && err == nil {
+			l.last, err = r.newestAudit(w, a.Log, l.last)
+		}
 		if err != nil {
 			return err
 		}
@@ -111,6 +114,18 @@ func (r view) changeAudit(w *writes, a *resource.Audit) error {
 	}
 	w.put(auditLogPath(a.Log), l.encode())
 	return nil
+}
+
+// newestAudit returns the number of the newest entry before one that w does not remove, 0 for none.
+func (r view) newestAudit(w *writes, in resource.Scope, before int64) (newest int64, err error) {
+	err = r.eachBefore(auditPath(in), auditEntryPath(in, before-1), func(p path, _ []byte) (bool, error) {
+		if _, removed := w.value(p); removed {
+			return true, nil
+		}
+		newest = auditNumber(p)
+		return false, nil
+	})
+	return newest, err
 }
 
 // boundAudit removes the oldest entries of a log beyond its bounds: stored ones, and then new ones.
