@@ -100,6 +100,9 @@ func (r view) changeAudit(w *writes, a *resource.Audit) error {
 		if _, removed := w.value(auditEntryPath(a.Log, l.last)); removed && err == nil {
 			l.last, err = r.newestAudit(w, a.Log, l.last)
 		}
+		if l.count == 0 {
+			l.first = 0 // the next entry may have any number
+		}
 		if err != nil {
 			return err
 		}
