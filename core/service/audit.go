@@ -10,18 +10,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// acting returns the context of a change that the service makes: the change leaves an entry in the audit log.
-func (s *Service) acting(ctx context.Context) context.Context { return core.Acting(ctx, s.now()) }
+// acting returns the context of a change that the service makes: the change leaves an entry in the audit log. The time is in microseconds, which
+// orders the entries of both logs of an account.
+func (s *Service) acting(ctx context.Context) context.Context {
+	return core.Acting(ctx, s.Now().Truncate(time.Microsecond))
+}
 
 // actingStore is a store whose changes of the ways to sign in leave entries in the audit log.
 type actingStore struct {
 	core.Store
-	now func() time.Time
+	acting func(context.Context) context.Context
 }
 
 // UpdateAccess implements [core.Store].
 func (s actingStore) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (*core.Access, error) {
-	return s.Store.UpdateAccess(core.Acting(ctx, s.now()), account, fn)
+	return s.Store.UpdateAccess(s.acting(ctx), account, fn)
 }
 
 // auditedAdjustment makes an adjustment, and reports whether it was made before with the same request id. The entry in the audit log comes first, so a

@@ -117,7 +117,7 @@ func New(store core.Store, c Config) *Service {
 	if s.clock == nil {
 		s.clock = core.NewClock(nil, nil).Now
 	}
-	s.SignIn = signin.New(actingStore{store, s.now}, s.clock, s.processors)
+	s.SignIn = signin.New(actingStore{store, s.acting}, s.clock, s.processors)
 	if s.onDecision == nil {
 		s.onDecision = func(*Decision) {}
 	}
