@@ -203,7 +203,7 @@ func TestOneAccount(t *testing.T) {
 
 // A dry run writes nothing. The same import again changes nothing, also after the account was used.
 func TestAgain(t *testing.T) {
-	archive, to := archiveOf(t, filled(t, 5)), memstore.New()
+	archive, to := archiveOfAllKinds(t), memstore.New()
 	o := small()
 	o.DryRun = true
 	if r, err := Import(t.Context(), to, source(archive), o); err != nil || r.Records[KindKey] == 0 {
@@ -249,7 +249,7 @@ func TestRestoreAfterImport(t *testing.T) {
 
 // A second restore succeeds only if the store still equals the archive: a store that has counted since then is not as it was.
 func TestRestoreAgain(t *testing.T) {
-	archive, to, o := archiveOf(t, filled(t, 5)), memstore.New(), small()
+	archive, to, o := archiveOfAllKinds(t), memstore.New(), small()
 	o.EmptyOnly = true
 	for _, unchanged := range []bool{false, true} {
 		if r, err := Import(t.Context(), to, source(archive), o); err != nil || r.Unchanged != unchanged {
@@ -267,7 +267,7 @@ func TestRestoreAgain(t *testing.T) {
 // Of two runs of an import at the same time, the later one takes over. If the earlier run went on, it would overwrite counters
 // that have counted since the later run was complete.
 func TestTwoRuns(t *testing.T) {
-	archive, to, taken := archiveOf(t, filled(t, 5)), memstore.New(), false
+	archive, to, taken := archiveOfAllKinds(t), memstore.New(), false
 	var counted whole
 	second := func(ctx context.Context, sink Sink) error {
 		return source(archive)(ctx, sinkFunc(func(ctx context.Context, r Record) error {
@@ -442,7 +442,7 @@ func TestProblems(t *testing.T) {
 
 // Every way to damage an archive is found, and nothing is written.
 func TestDamaged(t *testing.T) {
-	archive := archiveOf(t, filled(t, 5))
+	archive := archiveOfAllKinds(t)
 	lines := bytes.SplitAfter(archive, []byte("\n"))
 	lines = lines[:len(lines)-1]
 	cases := map[string][]byte{
@@ -622,7 +622,7 @@ func TestSchema(t *testing.T) {
 		return schema.VisitJSON(v)
 	}
 	seen := map[string]bool{}
-	for _, line := range bytes.Split(bytes.TrimSpace(archiveOf(t, filled(t, 21))), []byte("\n")) {
+	for _, line := range bytes.Split(bytes.TrimSpace(archiveOfAllKinds(t)), []byte("\n")) {
 		if err := check(line); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}

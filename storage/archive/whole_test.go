@@ -53,6 +53,24 @@ func filled(t testing.TB, seed int) *memstore.Store {
 	}).Example(seed)
 }
 
+// archiveOfAllKinds returns an archive of a store that is filled at random. It has a record of each kind.
+func archiveOfAllKinds(t testing.TB) []byte {
+	t.Helper()
+	for seed := range 60 {
+		seen := map[string]bool{}
+		archive := archiveOf(t, filled(t, seed))
+		for line := range bytes.Lines(archive) {
+			kind, _, _ := bytes.Cut(line, []byte(":"))
+			seen[string(kind)] = true
+		}
+		if len(seen) == len(Kinds())+2 { // with the header and the trailer
+			return archive
+		}
+	}
+	t.Fatal("no store that is filled at random has records of all kinds")
+	return nil
+}
+
 // tester is a test, or a random run of a test.
 type tester interface {
 	rapid.TB
