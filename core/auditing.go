@@ -188,16 +188,19 @@ func (a *Auditing) Plan(before, after *Plan) {
 	a.add("plan", is.ID, is.Name, auditMembers(&PlanMembers, before), auditMembers(&PlanMembers, after))
 }
 
-// Prices adds a change of the prices.
+// Prices adds a change of the prices. The entry has the rules from the first to the last one that differs: a whole list may have 64 KiB, and the
+// entries of a change a day would drop those of the first months.
 func (a *Auditing) Prices(before, after *Prices) {
-	view := func(p *Prices) auditView {
-		rules := OrZero(p).Rules
-		if len(rules) == 0 {
-			rules = []PriceRule{}
-		}
-		return auditView{}.add("rules", rules)
+	was, is := OrZero(before).Rules, OrZero(after).Rules
+	same := func(x, y PriceRule) bool { return auditJSON(x) == auditJSON(y) }
+	for len(was) > 0 && len(is) > 0 && same(was[0], is[0]) {
+		was, is = was[1:], is[1:]
 	}
-	a.add("prices", "", "", view(before), view(after))
+	for len(was) > 0 && len(is) > 0 && same(was[len(was)-1], is[len(is)-1]) {
+		was, is = was[:len(was)-1], is[:len(is)-1]
+	}
+	view := func(rules []PriceRule) auditView { return auditView{}.add("rules", append([]PriceRule{}, rules...)) }
+	a.add("prices", "", "", view(was), view(is))
 }
 
 // User adds the change of a user. The entry of a deleted user has the number of its keys, which leave none.
