@@ -35,7 +35,9 @@ type Sender struct {
 	userAgent    string
 	timeout      time.Duration
 	allowPrivate atomic.Bool
-	client       http.Client
+
+	// A connection that was made while private addresses were allowed must not be used afterwards, also if a request had it at the change.
+	anywhere, public http.Client
 }
 
 // NewSender returns a sender. The timeout is that of a request with its answer; 0 stands for [DefaultTimeout].
@@ -44,33 +46,42 @@ func NewSender(userAgent string, timeout time.Duration) *Sender {
 	if timeout <= 0 {
 		s.timeout = DefaultTimeout
 	}
-	dialer := net.Dialer{ControlContext: s.control}
-	s.client = http.Client{
+	s.anywhere, s.public = newClient(s.timeout, nil), newClient(s.timeout, control)
+	return s
+}
+
+// newClient returns a client whose connections control checks. A connection and its TLS handshake have the timeout, too: net/http does not end them with
+// the request that has asked for them.
+func newClient(timeout time.Duration, control func(context.Context, string, string, syscall.RawConn) error) http.Client {
+	dialer := net.Dialer{Timeout: timeout, ControlContext: control}
+	return http.Client{
 		Transport: &http.Transport{ // without a proxy: it would connect to addresses that control does not see
-			DialContext: dialer.DialContext, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: timeout, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 			MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 2, IdleConnTimeout: idleTimeout,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect could lead to a private address
 	}
-	return s
 }
 
 // SetAllowPrivate sets whether the sender connects to addresses that are not public: the option webhook_allow_private.
 func (s *Sender) SetAllowPrivate(allow bool) {
 	if s.allowPrivate.Swap(allow) && !allow {
-		s.client.CloseIdleConnections()
+		s.anywhere.CloseIdleConnections()
 	}
 }
 
 // Close closes the idle connections.
-func (s *Sender) Close() { s.client.CloseIdleConnections() }
+func (s *Sender) Close() {
+	s.anywhere.CloseIdleConnections()
+	s.public.CloseIdleConnections()
+}
 
 var errPrivate = errors.New("the address is not public")
 
 // control checks the address of a connection, after the name was resolved and before the connection is made.
-func (s *Sender) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+func control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
-	if err != nil || !s.allowPrivate.Load() && !core.IsPublic(a.Addr()) {
+	if err != nil || !core.IsPublic(a.Addr()) {
 		return errPrivate
 	}
 	return nil
@@ -117,11 +128,18 @@ func (s *Sender) send(ctx context.Context, w *core.Webhook, e *core.Event, now t
 		"Content-Type": {"application/json"}, "User-Agent": {s.userAgent},
 		"Webhook-Id": {e.ID}, "Webhook-Timestamp": {fmt.Sprint(now.Unix())}, "Webhook-Signature": {signature},
 	}
-	answer, err := s.client.Do(r)
+	client := &s.public
+	if s.allowPrivate.Load() {
+		client = &s.anywhere
+	}
+	answer, err := client.Do(r)
 	if err != nil {
 		return 0, withoutURL(err)
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusSwitchingProtocols {
+		return answer.StatusCode, nil // the body is the connection: the end of ctx does not end a read of it
+	}
 	_, err = io.CopyN(io.Discard, answer.Body, maxAnswer)
 	if errors.Is(err, io.EOF) || err == nil || answer.StatusCode >= 300 {
 		return answer.StatusCode, nil
