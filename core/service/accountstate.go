@@ -82,6 +82,7 @@ func (s *Service) changeState(ctx context.Context, id string, fn func(*core.Acco
 		return before, nil
 	}
 	s.ForgetAll() // also after an error: the store may have stored a change that it answers with ErrUnavailable
+	s.webhookChanges.note(id)
 	return a, err
 }
 

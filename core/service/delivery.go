@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -140,22 +141,36 @@ func noteResult(w *core.Webhook, a *core.Attempt) (changed, disabled bool) {
 	return changed || w.Inactive, w.Inactive
 }
 
-// endDeliveries ends all pending deliveries of a webhook.
+// endDeliveries ends all pending deliveries of a webhook that is disabled or deleted. It stops as soon as somebody has enabled the webhook again.
 func (s *Service) endDeliveries(ctx context.Context, account, webhook string) error {
 	for {
 		list, _, err := s.PendingEvents(ctx, account, webhook, 0, eventsPerTransaction)
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		err = s.changeEvents(ctx, account, list, func(_ core.Tx, e *core.Event) error {
+		err = s.changeEvents(ctx, account, list, func(tx core.Tx, e *core.Event) error {
+			w, err := tx.Webhook(webhook)
+			switch {
+			case core.ErrorCode(err) == core.CodeNotFound:
+			case err != nil:
+				return err
+			case !w.Inactive:
+				return errActive
+			}
 			e.End(webhook)
 			return nil
 		})
+		if errors.Is(err, errActive) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 	}
 }
+
+// errActive means that a webhook is active.
+var errActive = errors.New("the webhook is active")
 
 // changeEvents runs fn on the present form of events, and stores what it leaves of them: an event that the account need not remember is deleted.
 func (s *Service) changeEvents(ctx context.Context, account string, list []*core.Event, fn func(core.Tx, *core.Event) error) error {

@@ -49,6 +49,7 @@ func (w invalidator) Changed(c core.Change) {
 		w.s.ownerKeys.forget(c.OwnerKey)
 	case c.State:
 		w.s.ForgetAll()
+		w.s.webhookChanges.note(c.Account)
 	case c.KeyPrefix != "": // of any change of an account
 		w.s.accounts.forget(c.Account)
 		w.s.meters.forget(c.Account)

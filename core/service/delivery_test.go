@@ -1,0 +1,82 @@
+package service_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// hookedStore calls a function once, before it lists the events of a webhook.
+type hookedStore struct {
+	core.Store
+	hook func()
+}
+
+func (s *hookedStore) Events(ctx context.Context, account string, f core.EventFilter, after int64, n int) ([]*core.Event, int, error) {
+	if hook := s.hook; hook != nil && f.Webhook != "" {
+		s.hook = nil
+		hook()
+	}
+	return s.Store.Events(ctx, account, f, after, n)
+}
+
+// A webhook that is enabled while its former events are still being dropped keeps its later events.
+func TestEnableWhileDisabling(t *testing.T) {
+	store := &hookedStore{Store: memstore.New()}
+	s := service.New(store, service.Config{})
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.CreateWebhook(t.Context(), a.ID, core.WebhookPatch{URL: new("https://example.com")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := func(id string) *core.Event { return &core.Event{ID: id, Type: core.EventThreshold, At: w.CreatedAt, Until: w.CreatedAt} }
+	if err := s.PutEvents(t.Context(), a.ID, event("before")); err != nil {
+		t.Fatal(err)
+	}
+	store.hook = func() {
+		if _, err := s.UpdateWebhook(t.Context(), a.ID, w.ID, core.WebhookPatch{Active: new(true)}); err != nil {
+			t.Error(err)
+		}
+		if err := s.PutEvents(t.Context(), a.ID, event("after")); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.UpdateWebhook(t.Context(), a.ID, w.ID, core.WebhookPatch{Active: new(false)}); err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := s.PendingEvents(t.Context(), a.ID, w.ID, 0, 10)
+	if err != nil || len(list) != 1 || list[0].ID != "after" {
+		t.Errorf("got %d events, %v, want the one after the webhook was enabled", len(list), err)
+	}
+}
+
+// The process that delivers events hears that an account is closed or opened, by itself or by another process.
+func TestCloseTellsDeliverer(t *testing.T) {
+	store := &shared{Store: memstore.New()}
+	s := service.New(store, service.Config{})
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(){
+		"this process": func() {
+			if _, err := s.SetAccountDisabled(t.Context(), a.ID, true); err != nil {
+				t.Error(err)
+			}
+		},
+		"another one": func() { store.watcher.Changed(core.Change{Account: a.ID, State: true}) },
+	} {
+		s.ChangedWebhooks()
+		change()
+		if accounts, _ := s.ChangedWebhooks(); !slices.Contains(accounts, a.ID) {
+			t.Errorf("%s has closed the account: got changes of %v, want the account", name, accounts)
+		}
+	}
+}
