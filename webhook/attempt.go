@@ -97,10 +97,6 @@ func (d *Deliverer) end(a attempt) {
 	if w := a.webhook; w != nil && w.Inactive {
 		d.o.Logger.Warn("a webhook is disabled", "account", w.AccountID, "webhook", w.ID, "reason", w.DisabledReason)
 		delete(d.queues, queueID{a.q.account, a.q.webhook})
-	} else if len(a.q.waiting) < window/2 && a.q.total > len(a.q.waiting) {
-		if err := d.fill(context.Background(), a.q); err != nil {
-			d.o.Logger.Warn("the events that wait for webhooks cannot be read", "error", err)
-		}
 	}
 	d.count()
 }

@@ -40,7 +40,6 @@ type Deliverer struct {
 	ended  chan attempt  // the attempts that have ended
 	tries  sync.WaitGroup
 	queues map[queueID]*queue         // of the run loop
-	swept  map[string]core.Date       // by account: the day from which the next sweep continues
 	known  map[string]map[string]bool // by account: the webhooks that may have events
 	free   int                        // attempts that may still begin
 
@@ -104,7 +103,8 @@ func (d *Deliverer) Run(ctx context.Context) {
 
 // deliver delivers events until ctx ends.
 func (d *Deliverer) deliver(ctx context.Context) {
-	d.queues, d.swept, d.known, d.free = map[queueID]*queue{}, map[string]core.Date{}, map[string]map[string]bool{}, maxAttempts
+	d.queues, d.known, d.free = map[queueID]*queue{}, map[string]map[string]bool{}, maxAttempts
+	d.tries.Go(func() { d.sweep(ctx) })
 	defer func() {
 		for d.tries.Wait(); len(d.ended) > 0; {
 			<-d.ended
@@ -135,6 +135,7 @@ func (d *Deliverer) deliver(ctx context.Context) {
 			scan = time.Now().Add(scanInterval)
 			d.noteError(ctx, d.scan(ctx), &scan)
 		}
+		d.noteError(ctx, d.refill(ctx), &scan)
 		sleep := min(time.Until(scan), d.startDue(ctx))
 		timer.Reset(max(0, sleep))
 	}
@@ -148,15 +149,34 @@ func (d *Deliverer) noteError(ctx context.Context, err error, scan *time.Time) {
 	}
 }
 
-// scan loads all accounts, and forgets their events that need not be remembered.
+// scan loads all accounts.
 func (d *Deliverer) scan(ctx context.Context) error {
-	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Account, int, error) { return d.o.Service.Accounts(ctx, p) }, func(a *core.Account) error {
-		err := d.load(ctx, a.ID)
-		if err == nil && !a.Incomplete() && !a.Deleting {
-			d.swept[a.ID], err = d.o.Service.SweepEvents(ctx, a.ID, d.swept[a.ID], d.o.MaxEvents)
+	return d.eachAccount(ctx, func(a *core.Account) error { return d.load(ctx, a.ID) })
+}
+
+func (d *Deliverer) eachAccount(ctx context.Context, fn func(*core.Account) error) error {
+	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Account, int, error) { return d.o.Service.Accounts(ctx, p) }, fn)
+}
+
+// sweep forgets the events that the accounts need not remember, until ctx ends. An account may have very many of them: they delay no delivery.
+func (d *Deliverer) sweep(ctx context.Context) {
+	next := map[string]core.Date{} // by account: the day from which the next sweep continues
+	for {
+		err := d.eachAccount(ctx, func(a *core.Account) (err error) {
+			if !a.Incomplete() && !a.Deleting {
+				next[a.ID], err = d.o.Service.SweepEvents(ctx, a.ID, next[a.ID], d.o.MaxEvents)
+			}
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
+			d.o.Logger.Warn("the events that need not be remembered cannot be deleted", "error", err)
 		}
-		return err
-	})
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(scanInterval):
+		}
+	}
 }
 
 // load reads the webhooks of an account and the beginning of their queues. It ends the deliveries of webhooks that are disabled or deleted.
@@ -197,7 +217,7 @@ func (d *Deliverer) load(ctx context.Context, account string) error {
 		if d.queues[id] == nil {
 			d.queues[id] = &queue{account: account, webhook: w.ID}
 		}
-		if err := d.fill(ctx, d.queues[id]); err != nil {
+		if err := d.fill(ctx, d.queues[id], max(0, window-len(d.queues[id].waiting))); err != nil {
 			return err
 		}
 	}
@@ -227,13 +247,30 @@ func (d *Deliverer) drop(ctx context.Context, account, webhook string) error {
 	return d.o.Service.EndUnwanted(ctx, account, webhook)
 }
 
-// fill reads events into a queue until its window is full.
-func (d *Deliverer) fill(ctx context.Context, q *queue) error {
-	list, total, err := d.o.Service.PendingEvents(ctx, q.account, q.webhook, q.last, max(0, window-len(q.waiting)))
+// fill reads the next n events into a queue.
+func (d *Deliverer) fill(ctx context.Context, q *queue, n int) error {
+	list, total, err := d.o.Service.PendingEvents(ctx, q.account, q.webhook, q.last, n)
 	if err == nil {
 		q.add(list, total)
+		q.more = len(list) == n
 	}
 	return err
+}
+
+// refill reads on in the queues that are half empty, or that have nothing to send in memory.
+func (d *Deliverer) refill(ctx context.Context) error {
+	now := d.o.Service.Now()
+	for _, q := range d.queues {
+		for q.more && !q.busy && len(q.waiting) < window/2 || q.isStuck(now) {
+			if len(q.waiting) >= window/2 {
+				q.thin()
+			}
+			if err := d.fill(ctx, q, window); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // count publishes the number of events that wait.

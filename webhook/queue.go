@@ -17,9 +17,12 @@ type queue struct {
 	waiting []waiting // in the order of Seq
 	last    int64     // the Seq of the last event that was read
 	total   int       // all events that wait, as of the last read
+	more    bool      // events may wait behind last
+
+	// heads has the subjects whose first event has failed, once thin has run, and whether later events of the subject were left out of waiting.
+	heads map[string]bool
 
 	busy   bool      // an attempt is running
-	stale  bool      // events may have been added since the last read
 	failed int       // attempts that have failed since the last success
 	pause  time.Time // no attempt before
 }
@@ -31,16 +34,48 @@ type waiting struct {
 	next        time.Time // no attempt before
 }
 
-// add appends events that were read from the store, with the number of all events that wait.
+// add appends events that were read from the store behind last, with the number of all events that wait.
 func (q *queue) add(list []*core.Event, total int) {
 	for _, e := range list {
 		w := waiting{id: e.ID, subject: e.Subject, seq: e.Seq}
 		if d := e.PendingFor(q.webhook); d != nil {
 			w.next = d.Next
 		}
-		q.waiting, q.last = append(q.waiting, w), e.Seq
+		q.append(w)
+		q.last = e.Seq
 	}
 	q.total = total
+}
+
+// append appends an event, unless an earlier one of its subject blocks it and the queue is thin.
+func (q *queue) append(w waiting) {
+	if _, blocked := q.heads[w.subject]; blocked {
+		q.heads[w.subject] = true
+		return
+	}
+	if q.heads != nil && w.subject != "" && !w.next.IsZero() {
+		q.heads[w.subject] = false
+	}
+	q.waiting = append(q.waiting, w)
+}
+
+// thin leaves out the events that an earlier one of their subject blocks, so that a subject whose deliveries fail does not fill the window. They are read
+// again once the earlier one is removed.
+func (q *queue) thin() {
+	all := q.waiting
+	q.waiting, q.heads = nil, map[string]bool{}
+	for _, w := range all {
+		q.append(w)
+	}
+}
+
+// isStuck reports whether no event in memory may be sent at the time now although others may wait behind them.
+func (q *queue) isStuck(now time.Time) bool {
+	if q.busy || !q.more || q.pause.After(now) {
+		return false
+	}
+	_, _, due := q.due(now)
+	return !due
 }
 
 // due returns the first event that may be sent at the time now: none of its subject waits before it. Without one, ok is false and next is the time at
@@ -71,6 +106,10 @@ func (q *queue) remove(id string) {
 		if w.id == id {
 			q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
 			q.total--
+			if q.heads[w.subject] {
+				q.waiting, q.heads, q.last, q.more = nil, nil, 0, true
+			}
+			delete(q.heads, w.subject)
 			return
 		}
 	}
