@@ -92,7 +92,7 @@ func (s *Service) writeEventsOf(ctx context.Context, account string) error {
 	if err == nil {
 		err = s.reportEvents(ctx, account, append(written, events...))
 	}
-	if err != nil && !errors.Is(err, core.ErrAccountNotFound) { // events that were stored before the error keep their ids, and are not stored again
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) && core.ErrorCode(err) != core.CodeValidation { // events that were stored before the error keep their ids, and are not stored again
 		s.eventQueue.addReadings(account, readings)
 		s.eventQueue.addEvents(account, events...)
 		return err
