@@ -44,10 +44,14 @@ func (s OwnerKeySpec) Clean(now time.Time) (_ OwnerKeySpec, err error) {
 	if s.ExpiresAt == nil {
 		return s, nil
 	}
-	if !s.ExpiresAt.After(now) {
+	at := s.ExpiresAt.UTC().Truncate(time.Millisecond)
+	switch {
+	case !at.After(now):
 		return s, Invalid("expires_at", "Expires at must be in the future")
+	case at.Year() > 9999: // JSON has no such time
+		return s, Invalid("expires_at", "Expires at must be before the year 10000 in UTC")
 	}
-	s.ExpiresAt = new(s.ExpiresAt.UTC().Truncate(time.Millisecond))
+	s.ExpiresAt = &at
 	return s, nil
 }
 

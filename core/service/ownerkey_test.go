@@ -182,3 +182,19 @@ func TestOwnerKeyRoleAndExpiry(t *testing.T) {
 		t.Errorf("a key without a role: got %s, want owner", got)
 	}
 }
+
+// An owner's key ends within the years that JSON has: another one could not be listed.
+func TestOwnerKeyEndsBeforeYear10000(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, refused := range map[string]bool{"9999-12-31T23:59:59Z": false, "9999-12-31T23:59:59-01:00": true} {
+		_, _, err := s.CreateOwnerKey(t.Context(), a.ID, core.OwnerKeySpec{Name: "deploy", ExpiresAt: new(at(text))})
+		if refused != (err != nil && core.ErrorCode(err) == core.CodeValidation) || !refused && err != nil {
+			t.Errorf("%s: got %v, want a validation error: %t", text, err, refused)
+		}
+	}
+}
