@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -11,9 +12,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// acting makes the changes of the request those of the person who is signed in.
+// acting makes the changes of the request those of the person who is signed in. The account's own sign-in has the id sign_in and the name of the account.
 func (q *request) acting() {
-	by := core.Actor{Kind: core.ActorPerson, ID: q.signedIn.Person.ID, Name: q.signedIn.Person.Name, IP: q.s.config.ClientIP(q.r)}
+	p := &q.signedIn.Person
+	by := core.Actor{Kind: core.ActorPerson, ID: cmp.Or(p.ID, "sign_in"), Name: cmp.Or(p.Name, q.signedIn.Account.Name), IP: q.s.config.ClientIP(q.r)}
 	q.r = q.r.WithContext(core.WithActor(q.r.Context(), by))
 }
 
