@@ -249,9 +249,12 @@ func (s *Service) countDropped(ctx context.Context, account, webhook string, n i
 	})
 }
 
+// maxMemory is how many days ahead the Until of an event is at most: that of a limit without a reset.
+const maxMemory = 10*366 + 1
+
 // SweepEvents deletes the events of an account that it need not remember: those whose Until is on a day from the given one to the day before the present
 // one. It returns the day from which the next sweep continues. A day of 0 is the day of the oldest event. Of more than most events, SweepEvents
-// deletes the oldest ones that wait for no webhook.
+// deletes those that wait for no webhook and whose Until comes first: what has caused them is the first that is not read again.
 func (s *Service) SweepEvents(ctx context.Context, account string, from core.Date, most int) (core.Date, error) {
 	oldest, total, err := s.store.Events(ctx, account, core.EventFilter{}, 0, 1)
 	today := core.DateOf(s.now())
@@ -262,18 +265,26 @@ func (s *Service) SweepEvents(ctx context.Context, account string, from core.Dat
 		from = max(1, core.DateOf(oldest[0].At)-1)
 	}
 	for day := from; day < today; day++ {
-		if err := s.sweepEach(ctx, account, core.EventFilter{Until: day}, total); err != nil {
+		if err := s.sweepDay(ctx, account, day, total, false); err != nil {
 			return day, err
 		}
 	}
-	return today - 1, s.sweepEach(ctx, account, core.EventFilter{}, total-most)
+	_, total, err = s.store.Events(ctx, account, core.EventFilter{}, 0, 0)
+	for day := today; err == nil && total > most && day <= today+maxMemory; day++ {
+		var n int
+		if _, n, err = s.store.Events(ctx, account, core.EventFilter{Until: day}, 0, 0); err == nil {
+			err = s.sweepDay(ctx, account, day, min(n, total-most), true)
+			total -= n
+		}
+	}
+	return today - 1, err
 }
 
-// sweepEach deletes the events that match and wait for no webhook, at most n. Of a filter for a day, it ends deliveries of webhooks that are disabled or
-// deleted: nobody else may know of them.
-func (s *Service) sweepEach(ctx context.Context, account string, f core.EventFilter, n int) error {
+// sweepDay deletes the first n events with an Until on a day that wait for no webhook. Those whose Until is still to come are deleted with early only.
+// sweepDay also ends deliveries of webhooks that are disabled or deleted: nobody else may know of them.
+func (s *Service) sweepDay(ctx context.Context, account string, day core.Date, n int, early bool) error {
 	for after := int64(0); n > 0; {
-		list, _, err := s.store.Events(ctx, account, f, after, min(n, eventsPerTransaction))
+		list, _, err := s.store.Events(ctx, account, core.EventFilter{Until: day}, after, min(n, eventsPerTransaction))
 		if err != nil || len(list) == 0 {
 			return err
 		}
@@ -283,7 +294,7 @@ func (s *Service) sweepEach(ctx context.Context, account string, f core.EventFil
 			for _, d := range e.Deliveries {
 				waited = append(waited, d.Webhook)
 			}
-			if f.Until == 0 {
+			if early && len(e.Deliveries) == 0 {
 				e.Until = time.Time{}
 			}
 			return nil

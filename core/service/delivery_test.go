@@ -2,8 +2,10 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/service"
@@ -36,7 +38,9 @@ func TestEnableWhileDisabling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := func(id string) *core.Event { return &core.Event{ID: id, Type: core.EventThreshold, At: w.CreatedAt, Until: w.CreatedAt} }
+	event := func(id string) *core.Event {
+		return &core.Event{ID: id, Type: core.EventThreshold, At: w.CreatedAt, Until: w.CreatedAt}
+	}
 	if err := s.PutEvents(t.Context(), a.ID, event("before")); err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +81,39 @@ func TestCloseTellsDeliverer(t *testing.T) {
 		change()
 		if accounts, _ := s.ChangedWebhooks(); !slices.Contains(accounts, a.ID) {
 			t.Errorf("%s has closed the account: got changes of %v, want the account", name, accounts)
+		}
+	}
+}
+
+// Of too many events, an account forgets those that end first. An event of a limit without a reset would be told again.
+func TestSweepTooMany(t *testing.T) {
+	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
+	store := memstore.New()
+	s := service.New(store, service.Config{Clock: func() time.Time { return now }})
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lasting := &core.Event{ID: "lasting", Type: core.EventThreshold, At: now, Until: now.Add(10 * 366 * 24 * time.Hour)}
+	events := []*core.Event{lasting}
+	for i := range 9 {
+		events = append(events, &core.Event{ID: fmt.Sprint("e", i), Type: core.EventThreshold, At: now, Until: now.Add(time.Duration(i) * 5 * time.Hour)})
+	}
+	if err := s.PutEvents(t.Context(), a.ID, events...); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]string{{"lasting", "e6", "e7", "e8"}, {"lasting"}, nil} {
+		most := len(want)
+		if _, err := s.SweepEvents(t.Context(), a.ID, 0, most); err != nil {
+			t.Fatal(err)
+		}
+		list, _, err := store.Events(t.Context(), a.ID, core.EventFilter{}, 0, 10)
+		var ids []string
+		for _, e := range list {
+			ids = append(ids, e.ID)
+		}
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("at most %d: got %v, %v, want %v", most, ids, err, want)
 		}
 	}
 }
