@@ -43,6 +43,10 @@ var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Mi
 // FailingLimit is how long all deliveries of a webhook fail before it is disabled.
 const FailingLimit = 24 * time.Hour
 
+// MaxRetryGap is longer than the time between two attempts to deliver an event, unless nobody delivers: the server was down, or the account was disabled.
+// Such a time does not count for FailingLimit.
+const MaxRetryGap = 4 * time.Hour
+
 // RetryDelay returns the time between a failed attempt and the next one, and false after the last attempt. failed is the number of attempts that have
 // failed. random, from 0 to 1, moves the delay by at most a fifth, so that the attempts of many webhooks spread.
 func RetryDelay(failed int, random float64) (d time.Duration, retry bool) {

@@ -31,7 +31,7 @@ func (s *Service) NewTestEvent(webhook string) *core.Event {
 
 // LogAttempt stores an attempt as the newest one in the log of its webhook.
 func (s *Service) LogAttempt(ctx context.Context, account string, a *core.Attempt) error {
-	n, err := s.nextAttempt(ctx, account, a.Webhook)
+	n, _, err := s.nextAttempt(ctx, account, a.Webhook)
 	if err != nil {
 		return err
 	}
@@ -44,16 +44,17 @@ func (s *Service) LogAttempt(ctx context.Context, account string, a *core.Attemp
 	})
 }
 
-func (s *Service) nextAttempt(ctx context.Context, account, webhook string) (int, error) {
+// nextAttempt returns the number of the next attempt in the log of a webhook, and the time of the last one.
+func (s *Service) nextAttempt(ctx context.Context, account, webhook string) (n int, last time.Time, err error) {
 	_, total, err := s.store.Attempts(ctx, account, webhook, core.Page{Number: 1, Size: 1})
 	if err != nil || total == 0 {
-		return 0, err
+		return 0, last, err
 	}
-	last, _, err := s.store.Attempts(ctx, account, webhook, core.Page{Number: total, Size: 1})
-	if err != nil || len(last) == 0 {
-		return total % core.MaxAttempts, err
+	newest, _, err := s.store.Attempts(ctx, account, webhook, core.Page{Number: total, Size: 1})
+	if err != nil || len(newest) == 0 {
+		return total % core.MaxAttempts, last, err
 	}
-	return core.NextAttempt(last[0]), nil
+	return core.NextAttempt(newest[0]), newest[0].At, nil
 }
 
 // StatusGone is the status of an answer that disables a webhook at once: 410 Gone.
@@ -63,7 +64,7 @@ const StatusGone = 410
 // the problem, "" for a delivered event. EndAttempt sets the other members: after a failure, the time of the next attempt, or that there is none. It
 // returns the webhook afterwards: disabled if it answered 410, or if all its deliveries have failed for [core.FailingLimit].
 func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attempt) (w *core.Webhook, err error) {
-	n, err := s.nextAttempt(ctx, account, a.Webhook)
+	n, last, err := s.nextAttempt(ctx, account, a.Webhook)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +86,9 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 			}
 		}
 		var changed bool
+		if a.Problem != "" && a.Attempt > 1 && a.At.Sub(last) > core.MaxRetryGap { // nobody has delivered since
+			w.FailingSince = nil
+		}
 		if changed, disabled = noteResult(w, a); changed {
 			if err := tx.PutWebhook(w); err != nil {
 				return err

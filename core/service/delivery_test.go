@@ -117,3 +117,38 @@ func TestSweepTooMany(t *testing.T) {
 		}
 	}
 }
+
+// The time in which nobody delivers, such as while the server is down, is not a time in which deliveries fail.
+func TestDownIsNotFailing(t *testing.T) {
+	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
+	s := service.New(memstore.New(), service.Config{Clock: func() time.Time { return now }})
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.CreateWebhook(t.Context(), a.ID, core.WebhookPatch{URL: new("https://example.com")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutEvents(t.Context(), a.ID, &core.Event{ID: "e", Type: core.EventThreshold, At: now, Until: now}); err != nil {
+		t.Fatal(err)
+	}
+	fail := func() {
+		w, err = s.EndAttempt(t.Context(), a.ID, &core.Attempt{Webhook: w.ID, EventID: "e", Type: core.EventThreshold, At: now, Problem: "No answer"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail()
+	now = now.Add(30 * time.Hour)
+	for range 9 {
+		if fail(); w.Inactive {
+			t.Fatalf("the webhook is disabled: %s", w.DisabledReason)
+		}
+		now = now.Add(150 * time.Minute)
+	}
+	now = now.Add(90 * time.Minute)
+	if fail(); !w.Inactive {
+		t.Error("the webhook is active after a day of failures")
+	}
+}
