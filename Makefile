@@ -40,9 +40,9 @@ PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedTarget|CheckRecords|$\
 	CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
 	DeleteUserInterrupted|DenialsPerDay|EarlyDataOverHTTP3|FailedCloseThenPowerCut|FlippedBytes|$\
-	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill|Image.*|$\
+	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill(Events)?|Image.*|$\
 	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|$\
-	PowerCut.*|Renew.*|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
+	PowerCut.*|PurgeKilled|PurgeOnTwoNodes|Renew.*|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
 	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|VerifyBlocks|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
