@@ -87,8 +87,11 @@ func (e *AuditEntry) Check() error {
 			return Invalid("audit", fmt.Sprintf("A text of an audit entry has at most %d bytes", maxAuditText))
 		}
 	}
-	if e.Seq <= 0 || e.Seq > MaxLimit || e.Action == "" {
-		return Invalid("audit", "An audit entry has a number and an action")
+	if e.Action == "" {
+		return Invalid("audit", "An audit entry has an action")
+	}
+	if e.Seq < AuditSeq(e.At) || e.Seq > AuditSeq(e.At.Add(AuditRetention)) { // a far later number would never expire
+		return Invalid("audit", "The number of an audit entry is that of its time, or a little later")
 	}
 	for _, object := range []json.RawMessage{e.Before, e.After} {
 		if object != nil && !strings.HasPrefix(string(object), "{") {
