@@ -47,7 +47,7 @@ const (
 // rolesOf says who may open each page and send each form.
 var rolesOf = map[string]string{
 	"GET {$}": anybody, "GET start": anybody, "GET plans": anybody, "GET plans/{id}": anybody, "GET prices": anybody, "GET users": anybody, "GET users/{id}": anybody,
-	"GET keys": anybody, "GET keys/{id}": anybody,
+	"GET keys": anybody, "GET keys/{id}": anybody, "GET audit": anybody,
 	"GET settings": anybody, "POST settings/password": anybody, "POST sessions/{id}/end": anybody, "POST sign-out": anybody, "POST sign-out-everywhere": anybody,
 
 	"GET keys/{id}/adjust": supports, "POST keys/{id}/adjust": supports, "GET users/{id}/adjust": supports, "POST users/{id}/adjust": supports,
