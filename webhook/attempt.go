@@ -71,7 +71,7 @@ func (d *Deliverer) send(ctx context.Context, w *core.Webhook, e *core.Event) *c
 }
 
 // end follows the result of an attempt.
-func (d *Deliverer) end(a attempt) {
+func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
 	d.free++
 	a.q.busy = false
 	now := d.o.Service.Now()
@@ -97,8 +97,10 @@ func (d *Deliverer) end(a attempt) {
 	if w := a.webhook; w != nil && w.Inactive {
 		d.o.Logger.Warn("a webhook is disabled", "account", w.AccountID, "webhook", w.ID, "reason", w.DisabledReason)
 		delete(d.queues, queueID{a.q.account, a.q.webhook})
+		err = d.load(ctx, a.q.account) // the webhook may be enabled again by now
 	}
 	d.count()
+	return err
 }
 
 // Test sends the event limitkeeper.test to a webhook at once, stores the attempt in its log, and returns the attempt. A webhook that is disabled may be

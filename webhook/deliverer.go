@@ -121,7 +121,7 @@ func (d *Deliverer) deliver(ctx context.Context) {
 		case <-d.wake:
 		case <-timer.C:
 		case a := <-d.ended:
-			d.end(a)
+			d.noteError(ctx, d.end(ctx, a), &scan)
 		case <-d.o.Service.WebhooksChanged():
 			accounts, all := d.o.Service.ChangedWebhooks()
 			if all {

@@ -191,6 +191,9 @@ func TestTwoNodes(t *testing.T) {
 	w := nodes[0].webhook(r)
 	want := append(nodes[0].put("a", 1, 20), nodes[1].put("b", 1, 20)...)
 	nodes[0].until("all are delivered", 0, func() bool { return nodes[1].pending(w) == 0 })
+	nodes[0].until("the nodes have counted all", 0, func() bool {
+		return nodes[0].deliverer.Stats().Delivered+nodes[1].deliverer.Stats().Delivered >= int64(len(want))
+	})
 	first, second := nodes[0].deliverer.Stats().Delivered, nodes[1].deliverer.Stats().Delivered
 	if min(first, second) != 0 || first+second != int64(len(want)) {
 		t.Errorf("the nodes have delivered %d and %d events, want %d by one node", first, second, len(want))

@@ -132,26 +132,26 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.got = append(r.got, id)
 	answer := r.answer
 	r.mu.Unlock()
-	rec := &statusRecorder{w, 0}
-	answer(rec, req, id)
-	if rec.status >= 200 && rec.status < 300 {
-		r.mu.Lock()
-		r.accepted = append(r.accepted, id)
-		r.mu.Unlock()
-	}
+	answer(&acceptRecorder{w, r, id}, req, id)
 }
 
-type statusRecorder struct {
+// acceptRecorder records an accepted request before its answer is sent: the next request may come at once.
+type acceptRecorder struct {
 	http.ResponseWriter
-	status int
+	r  *receiver
+	id string
 }
 
-func (s *statusRecorder) WriteHeader(status int) {
-	s.status = status
-	s.ResponseWriter.WriteHeader(status)
+func (a *acceptRecorder) WriteHeader(status int) {
+	if status >= 200 && status < 300 {
+		a.r.mu.Lock()
+		a.r.accepted = append(a.r.accepted, a.id)
+		a.r.mu.Unlock()
+	}
+	a.ResponseWriter.WriteHeader(status)
 }
 
-func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (a *acceptRecorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // ids returns the ids of all requests, and those that were accepted.
 func (r *receiver) ids() (got, accepted []string) {
