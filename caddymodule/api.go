@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -59,12 +60,19 @@ func (a *API) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// checkPeople returns an error unless people is empty or one placeholder: with more around it, all clients without an email would be one person.
+// authenticated matches the placeholders that authentication in front of the API can set. A client, or the operator's environment, sets all others.
+var authenticated = regexp.MustCompile(`^\{http\.(auth|request\.header|request\.tls\.client|vars)\.[^{}]+\}$`)
+
+// checkPeople returns an error unless people is empty or one placeholder that authentication can set: with more around it, all clients without an
+// email would be one person.
 func checkPeople(people string) error {
-	if people == "" || onePlaceholder.MatchString(people) {
+	switch {
+	case people == "" || authenticated.MatchString(people):
 		return nil
+	case !onePlaceholder.MatchString(people):
+		return fmt.Errorf("people: want one placeholder and nothing else, such as {http.auth.user.email}, got %q", secrets.MaskSecrets(people))
 	}
-	return fmt.Errorf("people: want one placeholder and nothing else, such as {http.auth.user.email}, got %q", secrets.MaskSecrets(people))
+	return fmt.Errorf("people: no authentication sets %s: want a placeholder of http.auth, http.request.tls.client, http.vars, or of http.request.header behind forward_auth, such as {http.auth.user.email}", secrets.MaskSecrets(people))
 }
 
 // email returns the email of the person whom the server has authenticated for a request, "" for nobody.

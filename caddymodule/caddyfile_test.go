@@ -206,8 +206,10 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"unknown word in the api", ":8080 {\n\tlimitkeeper_api {\n\t\tfrob\n\t}\n}\n", `unknown word "frob"`, "3"},
 		{"people without a placeholder", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople ann@example.com\n\t}\n}\n", "want one placeholder and nothing else", "3"},
 		{"people with more than a placeholder", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople {http.auth.user.id}@example.com\n\t}\n}\n", "want one placeholder and nothing else", "3"},
+		{"people from the query", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople {http.request.uri.query.email}\n\t}\n}\n", "no authentication sets {http.request.uri.query.email}", "3"},
+		{"people from the environment", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople {env.EMAIL}\n\t}\n}\n", "no authentication sets {env.EMAIL}", "3"},
 		{"people without an argument", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople\n\t}\n}\n", "wrong argument count", "3"},
-		{"people twice", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople {a}\n\t\tpeople {b}\n\t}\n}\n", "people is given twice", "4"},
+		{"people twice", ":8080 {\n\tlimitkeeper_api {\n\t\tpeople {http.auth.user.id}\n\t\tpeople {http.auth.user.email}\n\t}\n}\n", "people is given twice", "4"},
 		{"people in the gateway", site("people {http.auth.user.id}"), "it is a word of the directive limitkeeper_api", "3"},
 		{"dashboard that is neither", ":8080 {\n\tlimitkeeper_api {\n\t\tdashboard maybe\n\t}\n}\n", "want off or on", "3"},
 	} {
