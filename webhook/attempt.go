@@ -16,7 +16,7 @@ const storeTime = 5 * time.Second
 func (d *Deliverer) startDue(ctx context.Context) (sleep time.Duration) {
 	sleep, now := maxSleep, d.o.Service.Now()
 	for _, q := range d.queues {
-		if q.busy || len(q.waiting) == 0 {
+		if q.busy || len(q.waiting) == 0 || d.running[q.account] == maxOfAccount { // the end of an attempt of the account starts the next one
 			continue
 		}
 		id, next, due := q.due(now)
@@ -25,6 +25,7 @@ func (d *Deliverer) startDue(ctx context.Context) (sleep time.Duration) {
 			sleep = min(sleep, next.Sub(now))
 		case d.free > 0: // otherwise the end of an attempt starts the next one; the order of a map is random, so each queue has its turn
 			d.free--
+			d.running[q.account]++
 			q.busy = true
 			d.tries.Go(func() { d.ended <- d.try(ctx, q, id) })
 		}
@@ -73,6 +74,9 @@ func (d *Deliverer) send(ctx context.Context, w *core.Webhook, e *core.Event) *c
 // end follows the result of an attempt.
 func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
 	d.free++
+	if d.running[a.q.account]--; d.running[a.q.account] == 0 {
+		delete(d.running, a.q.account)
+	}
 	a.q.busy = false
 	now := d.o.Service.Now()
 	switch {

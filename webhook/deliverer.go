@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	maxAttempts  = 64              // that run at once, of all webhooks
+	maxAttempts  = 256             // that run at once, of all webhooks
+	maxOfAccount = 8               // that run at once, of one account: slow receivers of some accounts do not delay the others
 	scanInterval = 5 * time.Minute // of all accounts, besides those that have changed
 	maxSleep     = time.Minute
 	retryScan    = 5 * time.Second // after an error of the store
@@ -34,14 +35,15 @@ type Options struct {
 
 // Deliverer delivers the events of all accounts. Each webhook has at most one request at a time, so a slow receiver delays only its own events.
 type Deliverer struct {
-	o      Options
-	lease  lease
-	wake   chan struct{} // has an element after Wake
-	ended  chan attempt  // the attempts that have ended
-	tries  sync.WaitGroup
-	queues map[queueID]*queue         // of the run loop
-	known  map[string]map[string]bool // by account: the webhooks that may have events
-	free   int                        // attempts that may still begin
+	o       Options
+	lease   lease
+	wake    chan struct{} // has an element after Wake
+	ended   chan attempt  // the attempts that have ended
+	tries   sync.WaitGroup
+	queues  map[queueID]*queue         // of the run loop
+	known   map[string]map[string]bool // by account: the webhooks that may have events
+	running map[string]int             // attempts, by account
+	free    int                        // attempts that may still begin
 
 	tests sync.Map // the accounts with a running test
 
@@ -103,7 +105,7 @@ func (d *Deliverer) Run(ctx context.Context) {
 
 // deliver delivers events until ctx ends.
 func (d *Deliverer) deliver(ctx context.Context) {
-	d.queues, d.known, d.free = map[queueID]*queue{}, map[string]map[string]bool{}, maxAttempts
+	d.queues, d.known, d.running, d.free = map[queueID]*queue{}, map[string]map[string]bool{}, map[string]int{}, maxAttempts
 	d.tries.Go(func() { d.sweep(ctx) })
 	defer func() {
 		for d.tries.Wait(); len(d.ended) > 0; {
