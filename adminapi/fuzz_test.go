@@ -18,7 +18,7 @@ var bodies = []struct{ method, path, body string }{
 	{"POST", "/prices/quote", `{"endpoint":"/chat","method":"POST","model":"m1","usage":{"input":1,"output":2}}`},
 	{"POST", "/keys", `{"name":"a","user_id":1,"plan_id":"PLAN","status":"active","expires_at":"2030-01-01T00:00:00Z","metadata":{"a":[1]}}`},
 	{"PUT", "/keys/KEY", `{"name":"a","user_id":1,"plan_id":null,"status":"inactive","expires_at":null,"metadata":null}`},
-	{"POST", "/webhooks", `{"url":"https://example.com/hook","events":["limitkeeper.usage"],"description":null,"is_active":true}`},
+	{"POST", "/webhooks", `{"url":"https://example.com/hook","events":["limitkeeper.forecast"],"description":null,"is_active":true}`},
 	{"POST", "/keys/KEY/regenerate", `{"grace_seconds":60}`},
 	{"POST", "/users", `{"name":"a","email":"a@example.com","external_id":"cus_1","plan_id":null,"metadata":{}}`},
 	{"PUT", "/users/1", `{"name":"a","email":null,"external_id":null,"plan_id":"PLAN","metadata":null,"is_disabled":true}`},

@@ -34,6 +34,9 @@ type acting struct {
 	quiet bool      // see Quiet
 }
 
+// OwnSignIn is the id of the person who has signed in to an account by the account's own password, or by a link from the server.
+const OwnSignIn = "sign_in"
+
 type actorKey struct{}
 
 func actingIn(ctx context.Context) (a acting, ok bool) {

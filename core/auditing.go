@@ -177,9 +177,7 @@ func (a *Auditing) Access(before, after *Access) {
 	if i := slices.IndexFunc(is.Links, isNew); i >= 0 {
 		a.entries = append(a.entries, a.entry("sign_in.link", target, nil, auditView{}.add("expires_at", is.Links[i].ExpiresAt)))
 	}
-	if len(was.Sessions) > 0 && len(was.Browsers) > 0 && len(is.Sessions)+len(is.Browsers)+len(is.Links) == 0 {
-		a.entries = append(a.entries, a.entry("sign_in.end_sessions", target, auditView{}.add("sessions", len(was.Sessions)), auditView{}.add("sessions", 0)))
-	}
+	a.endedSessions(&was, &is)
 }
 
 // Plan adds the change of a plan.

@@ -1,5 +1,10 @@
 package core
 
+import (
+	"maps"
+	"slices"
+)
+
 // people adds the changes of the people of an account: a new person, another role, another link or password, and a removed person. Signing in is no
 // change.
 func (a *Auditing) people(was, is *Access) {
@@ -23,6 +28,36 @@ func (a *Auditing) people(was, is *Access) {
 			a.entries = append(a.entries, a.entry("person.password", target,
 				auditView{}.add("has_password", before.Password != ""), auditView{}.add("has_password", p.Password != "")))
 		}
+	}
+}
+
+// endedSessions adds the sessions that a person or a command has ended: those of others, and the own ones by signing out everywhere, which also forgets
+// the browsers. Signing out is no change, nor is the end of a session by time or with its person.
+func (a *Auditing) endedSessions(was, is *Access) {
+	if a.Kind != ActorPerson && a.Kind != ActorCommand {
+		return
+	}
+	own := a.ID
+	if own == OwnSignIn {
+		own = ""
+	}
+	isOwn := func(b Browser) bool { return b.PersonID == own }
+	ended := map[string]int{} // by person
+	for i := range was.Sessions {
+		se := &was.Sessions[i]
+		switch {
+		case slices.ContainsFunc(is.Sessions, func(other Session) bool { return other.Digest == se.Digest }), !se.alive(a.at), is.PasswordOf(se.PersonID) == nil:
+		case se.PersonID == own && (!slices.ContainsFunc(was.Browsers, isOwn) || slices.ContainsFunc(is.Browsers, isOwn)):
+		default:
+			ended[se.PersonID]++
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(ended)) {
+		action, target := "sign_in.end_sessions", AuditTarget{Kind: "sign_in"}
+		if p := is.Person(id); p != nil {
+			action, target = "person.end_sessions", AuditTarget{"person", p.ID, p.Name}
+		}
+		a.entries = append(a.entries, a.entry(action, target, nil, auditView{}.add("ended", ended[id])))
 	}
 }
 

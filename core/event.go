@@ -18,13 +18,12 @@ const (
 	EventKeyDisabled = "limitkeeper.key_disabled" // an API key has stopped working
 	EventKeyExpiring = "limitkeeper.key_expiring" // an API key expires within 7 days
 	EventHoldOverrun = "limitkeeper.hold_overrun" // a settlement has cost more than its hold
-	EventUsage       = "limitkeeper.usage"        // the totals of a counter in an hour
 	EventTest        = "limitkeeper.test"         // asked for by a person; a webhook gets it whatever it wants
 )
 
 // EventTypes returns the types of events that a webhook may want.
 func EventTypes() []string {
-	return []string{EventThreshold, EventExhausted, EventForecast, EventKeyCreated, EventKeyDisabled, EventKeyExpiring, EventHoldOverrun, EventUsage}
+	return []string{EventThreshold, EventExhausted, EventForecast, EventKeyCreated, EventKeyDisabled, EventKeyExpiring, EventHoldOverrun}
 }
 
 // The bounds of events.

@@ -54,7 +54,7 @@ func TestWebhookMembers(t *testing.T) {
 			t.Errorf("%s: got %v", url, err)
 		}
 	}
-	if w, err := apply(core.WebhookPatch{Events: core.Some([]string{core.EventUsage, core.EventThreshold, core.EventUsage})}); err != nil || len(w.Events) != 2 {
+	if w, err := apply(core.WebhookPatch{Events: core.Some([]string{core.EventForecast, core.EventThreshold, core.EventForecast})}); err != nil || len(w.Events) != 2 {
 		t.Errorf("got %v, %v, want each type once", w.Events, err)
 	}
 	for _, types := range [][]string{{"limitkeeper.test"}, {""}, {"threshold"}, make([]string, 100)} {

@@ -458,7 +458,7 @@ func TestRotate(t *testing.T) {
 func TestTest(t *testing.T) {
 	e := newEnv(t)
 	r := newReceiver(t)
-	w := e.webhook(r, core.EventUsage)
+	w := e.webhook(r, core.EventForecast)
 	for _, status := range []int{200, 410, 500} {
 		r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(status) })
 		a, err := e.deliverer.Test(t.Context(), e.account, w.ID)

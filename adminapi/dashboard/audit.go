@@ -15,7 +15,7 @@ import (
 // acting makes the changes of the request those of the person who is signed in. The account's own sign-in has the id sign_in and the name of the account.
 func (q *request) acting() {
 	p := &q.signedIn.Person
-	by := core.Actor{Kind: core.ActorPerson, ID: cmp.Or(p.ID, "sign_in"), Name: cmp.Or(p.Name, q.signedIn.Account.Name), IP: q.s.config.ClientIP(q.r)}
+	by := core.Actor{Kind: core.ActorPerson, ID: cmp.Or(p.ID, core.OwnSignIn), Name: cmp.Or(p.Name, q.signedIn.Account.Name), IP: q.s.config.ClientIP(q.r)}
 	q.r = q.r.WithContext(core.WithActor(q.r.Context(), by))
 }
 

@@ -55,7 +55,7 @@ var webhookKind = &kind[string, core.Webhook, core.WebhookPatch]{
 	special: []field{
 		{Name: "url", Label: "URL", Type: "url", Required: true, Autofocus: true, Placeholder: "https://example.com/limitkeeper", Hint: "Gets a POST for each event."},
 		{Name: "events", Label: "Events", Type: "textarea", Hint: "One on each line. Empty for all: " + strings.Join(core.EventTypes(), ", ") + "."},
-		{Name: "description", Label: "Description", Hint: "Only you see it."},
+		{Name: "description", Label: "Description", Hint: "What the webhook is for. Only the people of the account see it."},
 		{Name: "is_active", Label: "Status", Type: "radio", Options: []option{{"true", "Active", ""}, {"false", "Disabled", "It gets no events."}}},
 	},
 	find: findWebhook,

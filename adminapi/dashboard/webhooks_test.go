@@ -38,7 +38,7 @@ func TestWebhooks(t *testing.T) {
 	for _, bad := range []url.Values{{"url": {"ftp://example.com"}}, {"url": {receiver.URL}, "events": {"limitkeeper.treshold"}}} {
 		b.send("/dashboard/webhooks/new", "webhooks", bad).want(t, 422, `aria-invalid="true"`)
 	}
-	made := b.send("/dashboard/webhooks/new", "webhooks", url.Values{"url": {receiver.URL}, "events": {"limitkeeper.usage\nlimitkeeper.threshold"}, "description": {"<Sales>"}, "is_active": {"true"}})
+	made := b.send("/dashboard/webhooks/new", "webhooks", url.Values{"url": {receiver.URL}, "events": {"limitkeeper.forecast\nlimitkeeper.threshold"}, "description": {"<Sales>"}, "is_active": {"true"}})
 	made.want(t, 200, "Your new webhook", "shown this once.")
 	secret := whsec.FindString(html.UnescapeString(made.body))
 	hooks, _, err := s.svc.Webhooks(t.Context(), s.acc.ID, core.Page{Number: 1, Size: 10})

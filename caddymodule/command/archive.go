@@ -160,6 +160,7 @@ var recordNames = map[archive.Kind]string{
 	archive.KindAccount: "accounts", archive.KindOwnerKey: "owner's keys", archive.KindAccess: "sign-in data", archive.KindPrices: "prices", archive.KindWebhook: "webhooks",
 	archive.KindOutbox: "webhook events", archive.KindPlan: "plans",
 	archive.KindUser: "users", archive.KindKey: "keys", archive.KindCounter: "counters", archive.KindDay: "days", archive.KindEvent: "events",
+	archive.KindAudit: "audit log",
 }
 
 // progressLine shows the progress of a transfer: on a terminal one line that changes, else a line every 10 seconds.

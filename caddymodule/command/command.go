@@ -6,7 +6,7 @@ import (
 
 func init() {
 	for _, c := range []caddycmd.Command{
-		{Name: "account", Usage: "create|list|set|sign-in|key", Short: "Manages accounts and their owner's keys on a running server",
+		{Name: "account", Usage: "create|list|set|rename|disable|enable|delete|sign-in|key|webhook", Short: "Manages accounts and their owner's keys on a running server",
 			Long: accountHelp, CobraFunc: accountCommand},
 		{Name: "apply", Usage: "FILE [--account NAME] [--dry-run] [--prune] [--store <store>] [--json]",
 			Short: "Makes the prices, plans, users and keys of an account equal to a file", Long: applyHelp, CobraFunc: applyCommand},

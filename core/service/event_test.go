@@ -19,7 +19,7 @@ func TestPutEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []*core.Webhook{{ID: "wh_all"}, {ID: "wh_usage", Events: []string{core.EventUsage}}, {ID: "wh_off", Inactive: true}} {
+	for _, w := range []*core.Webhook{{ID: "wh_all"}, {ID: "wh_usage", Events: []string{core.EventForecast}}, {ID: "wh_off", Inactive: true}} {
 		if err := store.Update(t.Context(), a.ID, func(tx core.Tx) error { return tx.PutWebhook(w) }); err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestPutEvents(t *testing.T) {
 	event := func(id, eventType string) *core.Event {
 		return &core.Event{ID: id, Type: eventType, Subject: "key_1", At: now, Until: now.Add(time.Hour), Data: []byte(`{"used":80}`)}
 	}
-	first, twin, other := event("a", core.EventThreshold), event("a", core.EventThreshold), event("b", core.EventUsage)
+	first, twin, other := event("a", core.EventThreshold), event("a", core.EventThreshold), event("b", core.EventForecast)
 	if err := s.PutEvents(t.Context(), a.ID, first, twin, other); err != nil {
 		t.Fatal(err)
 	}

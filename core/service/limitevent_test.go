@@ -522,7 +522,7 @@ func TestHoldOverrunEvents(t *testing.T) {
 func TestKeyEventsOfWebhooks(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	e.ok(e.store.Update(t.Context(), e.id, func(tx core.Tx) error {
-		for i, wants := range [][]string{{core.EventKeyCreated}, {core.EventKeyDisabled, core.EventKeyCreated}, {core.EventUsage}} {
+		for i, wants := range [][]string{{core.EventKeyCreated}, {core.EventKeyDisabled, core.EventKeyCreated}, {core.EventForecast}} {
 			if err := tx.PutWebhook(&core.Webhook{AccountID: e.id, ID: fmt.Sprint("wh_", i), Events: wants}); err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/secrets"
 	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/core/signin"
 )
@@ -318,7 +319,11 @@ func TestPeopleAreAudited(t *testing.T) {
 	if _, err := c.SignIn.ByInvitation(t.Context(), link, password, from("192.0.2.2")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.login("bob@example.com", password, from("192.0.2.2")); err != nil {
+	in, err := c.login("bob@example.com", password, from("192.0.2.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SignIn.EndSession(ctx, ann, secrets.DigestOf(in.Session)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.SignIn.SetRole(ctx, c.account, bob.ID, core.RoleEditor); err != nil {
@@ -349,6 +354,7 @@ func TestPeopleAreAudited(t *testing.T) {
 	want := []string{
 		`person.create by "ann":  -> {"name":"bob","email":"bob@example.com","role":"viewer"}`,
 		`person.password by "bob": {"has_password":false} -> {"has_password":true}`,
+		`person.end_sessions by "ann":  -> {"ended":1}`,
 		`person.update by "ann": {"role":"viewer"} -> {"role":"editor"}`,
 		`person.link by "ann":  -> {"expires_at":"` + expires(signin.InvitationLife) + `"}`,
 		`person.delete by "ann": {"name":"bob","email":"bob@example.com","role":"editor"} -> `,
