@@ -15,19 +15,15 @@ const (
 	SessionIdle = 12 * time.Hour       // a session ends after this time without use
 	BrowserLife = 180 * 24 * time.Hour // how long a browser stays known after it signed in
 
-	// Of a person, and of the account's own sign-in; above it the oldest is dropped, or the session with the oldest use.
-	MaxSessionsEach = 20
-	MaxBrowsersEach = 20
-
-	// Of an account; above it the oldest is dropped, or the session with the oldest use. The record of an Access within all bounds has
-	// less than 256 KiB.
-	MaxSessions = 50
-	MaxLinks    = 20
-	MaxBrowsers = 60
+	MaxSessionsEach = 20 // of a person, or of the account's own sign-in; above it the session with the oldest use is dropped
+	MaxBrowsersEach = 20 // of a person, or of the account's own sign-in; above it the browser with the oldest sign-in is dropped
+	MaxSessions     = 50 // of an account; above it the session with the oldest use is dropped
+	MaxBrowsers     = 60 // of an account; above it the browser with the oldest sign-in is dropped
+	MaxLinks        = 20 // of an account; above it the oldest is dropped
 )
 
-// Access holds the ways in which people sign in to an account. Links and the password of the account are its own sign-in, which acts as an
-// owner and is no person.
+// Access holds the ways to sign in to an account. The links and the password of the account are the account's own sign-in. It acts as an owner
+// and is not a person. The record of an Access within all bounds has less than 256 KiB.
 type Access struct {
 	Password string       `json:"password,omitempty"` // of the account's own sign-in: its argon2id hash in the PHC string format; "" for none
 	Links    []SignInLink `json:"links,omitempty"`    // unused
@@ -42,7 +38,7 @@ type Browser struct {
 	Digest secrets.Digest `json:"digest"`  // of the secret in the browser
 	SeenAt time.Time      `json:"seen_at"` // last sign-in
 
-	PersonID string `json:"person_id,omitempty"` // who signed in; "": the account's own sign-in
+	PersonID string `json:"person_id,omitempty"` // the person that signed in; "": the account's own sign-in
 }
 
 // SignInLink is a secret that may be used once in place of a password.
@@ -69,7 +65,7 @@ func (ac *Access) DropExpired(now time.Time) {
 // Session is a browser that is signed in.
 type Session struct {
 	Digest    secrets.Digest `json:"digest"`              // of the secret in the browser
-	PersonID  string         `json:"person_id,omitempty"` // who is signed in; "": the account's own sign-in
+	PersonID  string         `json:"person_id,omitempty"` // the person that is signed in; "": the account's own sign-in
 	ByLink    bool           `json:"by_link,omitempty"`
 	ByServer  bool           `json:"by_server,omitempty"` // the server has authenticated the person
 	CreatedAt time.Time      `json:"created_at"`
@@ -120,8 +116,8 @@ func (ac *Access) AddBrowser(b Browser, before secrets.Digest) {
 	ac.Browsers = appendBounded(ac.Browsers, b, func(b Browser) (string, time.Time) { return b.PersonID, b.SeenAt }, MaxBrowsersEach, MaxBrowsers)
 }
 
-// appendBounded appends v to a list. Before, it removes the oldest elements of the same person until fewer than each are left, and then the
-// oldest of all until fewer than most are left. of returns the person and the age of an element.
+// appendBounded appends v to a list. If the person of v has each elements or more, the oldest of them is dropped first; then, if the list has most
+// elements or more, the oldest of all. of returns the person of an element and when the element was last used.
 func appendBounded[T any](list []T, v T, of func(T) (person string, seen time.Time), each, most int) []T {
 	person, _ := of(v)
 	drop := func(anybody bool, most int) {
@@ -153,8 +149,8 @@ func (ac *Access) EndSessions(of func(person string) bool) {
 	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return of(b.PersonID) })
 }
 
-// LiveSession returns the session with a digest, nil if there is none or it has ended at the time now. It has ended, too, if its
-// person is missing.
+// LiveSession returns the session with a digest, nil if there is none or the session has ended at the time now. The session of a missing person
+// has ended.
 func (ac *Access) LiveSession(d secrets.Digest, now time.Time) *Session {
 	for i := range ac.Sessions {
 		if se := &ac.Sessions[i]; se.Digest.Equal(d) && se.alive(now) && ac.PasswordOf(se.PersonID) != nil {

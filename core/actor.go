@@ -12,13 +12,13 @@ type ActorKind string
 // The kinds of actors.
 const (
 	ActorOwnerKey ActorKind = "owner_key" // a program with an owner's key; the id is that of the key
-	ActorPerson   ActorKind = "person"    // a person who has signed in; the id is that of the person
+	ActorPerson   ActorKind = "person"    // a person that has signed in to the dashboard; the id is that of the person, or sign_in for the account's own sign-in
 	ActorCommand  ActorKind = "command"   // a command on the server; the id is the name of the command, the name that of the user of the system
 	ActorConfig   ActorKind = "config"    // the configuration of the server
 	ActorSystem   ActorKind = "system"    // Limitkeeper itself
 )
 
-// Actor is who changes an account.
+// Actor is the cause of a change of an account: a key, a person, a command, the configuration or Limitkeeper itself.
 type Actor struct {
 	Kind ActorKind `json:"kind"`
 	ID   string    `json:"id,omitempty"`
@@ -29,7 +29,7 @@ type Actor struct {
 // acting is the value of a context with an actor.
 type acting struct {
 	Actor
-	at    time.Time // of the changes; the zero time until the service sets it: without it, changes leave no entry
+	at    time.Time // of the changes; changes with the zero time leave no entry
 	bulk  string    // see WithBulk
 	quiet bool      // see Quiet
 }
@@ -58,8 +58,8 @@ func ActorOf(ctx context.Context) Actor {
 	return a.Actor
 }
 
-// Acting returns a context whose changes leave entries in the audit log with a time. The service calls it before each change; it does nothing for
-// a context of [Quiet].
+// Acting returns a context whose changes leave entries with the time at in the audit log. The service calls Acting before each change. A context of
+// [Quiet] stays as it is.
 func Acting(ctx context.Context, at time.Time) context.Context {
 	a, _ := actingIn(ctx)
 	if a.quiet {
@@ -69,11 +69,11 @@ func Acting(ctx context.Context, at time.Time) context.Context {
 	return a.in(ctx)
 }
 
-// Quiet returns a context whose changes leave no entry in the audit log: those of requests that are decided, and the records of an archive.
+// Quiet returns a context whose changes leave no entry in the audit log, such as the users that a request creates.
 func Quiet(ctx context.Context) context.Context { return acting{quiet: true}.in(ctx) }
 
-// WithBulk returns a context in which each transaction leaves one entry with an action. The entry has the numbers of changed resources
-// in place of their members. It is for imports: a million keys would drop all other entries.
+// WithBulk returns a context in which each transaction leaves a single entry, with the given action. The entry has the numbers of changed resources in
+// place of their members. Imports use WithBulk: the entries of a million keys would drop all others.
 func WithBulk(ctx context.Context, action string) context.Context {
 	a, _ := actingIn(ctx)
 	a.bulk = action

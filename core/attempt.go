@@ -10,7 +10,7 @@ const MaxAttempts = 100
 
 // Attempt is an entry of the delivery log of a webhook: one request.
 type Attempt struct {
-	ID       string    `json:"id"`  // within the account; the log of a webhook uses its ids again: see [AttemptID]
+	ID       string    `json:"id"`  // unique within the account until the log of the webhook reuses it: see [AttemptID]
 	Seq      int64     `json:"seq"` // 0 for a new attempt
 	Webhook  string    `json:"webhook"`
 	EventID  string    `json:"event_id"`
@@ -24,7 +24,7 @@ type Attempt struct {
 	NextTime time.Time `json:"next,omitzero"`      // of the next attempt; the zero time for none
 }
 
-// AttemptID returns the id of the nth attempt in the log of a webhook. It repeats after MaxAttempts attempts: a later attempt replaces the oldest.
+// AttemptID returns the id of the nth attempt in the log of a webhook. The ids repeat after MaxAttempts attempts, so that a new attempt replaces the oldest.
 func AttemptID(webhook string, n int) string { return webhook + "/" + strconv.Itoa(n%MaxAttempts) }
 
 // NextAttempt returns the number of the attempt after a in the log of its webhook, modulo MaxAttempts. nil stands for an empty log.
@@ -40,11 +40,11 @@ func NextAttempt(a *Attempt) int {
 var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,
 	2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour}
 
-// FailingLimit is how long all deliveries of a webhook fail before it is disabled.
+// FailingLimit is how long all deliveries of a webhook fail before Limitkeeper disables the webhook.
 const FailingLimit = 24 * time.Hour
 
-// MaxRetryGap is longer than the time between two attempts to deliver an event, unless nobody delivers: the server was down, or the account was disabled.
-// Such a time does not count for FailingLimit.
+// MaxRetryGap is longer than each retry delay. A longer gap between two attempts means that the server was down, or the account disabled: FailingLimit
+// then begins again.
 const MaxRetryGap = 4 * time.Hour
 
 // RetryDelay returns the time between a failed attempt and the next one, and false after the last attempt. failed is the number of attempts that have

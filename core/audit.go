@@ -20,15 +20,15 @@ const (
 
 // AuditEntry is an administrative change of an account in the audit log.
 type AuditEntry struct {
-	// Seq is the place of the entry: later entries have larger numbers. It is twice the time in microseconds, or 2 more than that of the entry before in
-	// the same log, whichever is larger. An even number is in the log of users, plans, keys and prices. An odd number is in the
+	// Seq orders the entries: later entries have larger numbers. Seq is twice the time in microseconds, or 2 more than the Seq of the entry before in
+	// the same log, whichever is larger. An even number is in the log of users, plans, keys, prices and webhooks. An odd number is in the
 	// log of the account itself, its owner's keys and the ways to sign in: a store may keep these elsewhere.
 	Seq int64 `json:"seq,omitempty"`
 
 	At     time.Time   `json:"at"`
 	Actor  Actor       `json:"actor"`
 	IP     string      `json:"ip,omitempty"` // the address that the request came from, "" for none
-	Action string      `json:"action"`       // the kind of the target, and what was done, such as key.update
+	Action string      `json:"action"`       // the kind of the target and a verb, such as key.update
 	Target AuditTarget `json:"target"`
 
 	// Objects with the members that have changed, without secrets: Before is nil for a new resource, After for a deleted one. The members of both are
@@ -69,7 +69,7 @@ func NextAuditSeq(wanted, last int64, registry bool) int64 {
 	return max(wanted, last+2)
 }
 
-// Wanted returns the number that the entry gets in a log without later entries: the one that it has, or that of its time.
+// Wanted returns the number that the entry gets in a log without later entries: its Seq, or the number of its time if Seq is 0.
 func (e *AuditEntry) Wanted() int64 {
 	if e.Seq != 0 {
 		return e.Seq
@@ -77,7 +77,7 @@ func (e *AuditEntry) Wanted() int64 {
 	return AuditSeq(e.At)
 }
 
-// maxAuditText bounds the texts of an entry that has come from elsewhere, in bytes.
+// maxAuditText bounds each text of an imported entry, in bytes.
 const maxAuditText = 1024
 
 // Check returns an error unless the entry is one that a change may have left. An import calls it.
@@ -104,7 +104,7 @@ func (e *AuditEntry) Check() error {
 // auditMember is a member of a resource, as JSON.
 type auditMember struct{ name, value string }
 
-// auditView are the members of a resource that the audit log shows.
+// auditView is the list of the members of a resource that the audit log shows.
 type auditView []auditMember
 
 // add appends a member, unless its value is null.
@@ -126,7 +126,7 @@ func (v auditView) value(name string) string {
 	return "null"
 }
 
-// changedFrom returns the members that differ from those of another view, in both views.
+// changedFrom returns the members whose values differ between the view was and this one: before with the old values, after with the new ones.
 func (v auditView) changedFrom(was auditView) (before, after auditView) {
 	before, after = auditView{}, auditView{}
 	for _, m := range slices.Concat(v, was) {
@@ -161,7 +161,7 @@ func auditJSON(v any) string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// auditMembers returns the members of a resource that are described, nil for none.
+// auditMembers returns the members of a resource that its description lists, nil for a nil resource.
 func auditMembers[R, P any](of *Members[R, P], r *R) (v auditView) {
 	if r == nil {
 		return nil
@@ -172,7 +172,7 @@ func auditMembers[R, P any](of *Members[R, P], r *R) (v auditView) {
 	return v
 }
 
-// auditFields returns the fields of a resource, but the hidden ones. A field of a later version is shown, unless its name is that of a secret.
+// auditFields returns the fields of a resource, except the hidden ones and those named like an id or a secret. A field that a later version adds is shown.
 func auditFields(resource any, hidden ...string) (v auditView) {
 	hide := map[string]bool{"id": true, "account_id": true, "created_at": true, "digest": true, "password": true, "secret": true}
 	for _, name := range hidden {

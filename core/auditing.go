@@ -15,12 +15,12 @@ type Auditing struct {
 	acting
 	account string
 	entries []AuditEntry
-	deleted map[string]int // the users that the transaction deletes, with the number of their keys
-	keys    []*Key         // deleted
+	deleted map[string]int // by id of a deleted user: the number of its deleted keys
+	keys    []*Key         // deleted keys
 }
 
-// NewAuditing returns the entries of a transaction on an account, nil if the context leaves none. Without an account, the methods
-// find it.
+// NewAuditing returns the Auditing of a transaction, nil if the changes of the context leave no entries. If account is "", the methods take the account
+// from the changed resource.
 func NewAuditing(ctx context.Context, account string) *Auditing {
 	a, _ := actingIn(ctx)
 	if a.at.IsZero() {
@@ -32,7 +32,7 @@ func NewAuditing(ctx context.Context, account string) *Auditing {
 // The kinds of targets, in the order of the entries of one transaction.
 var auditKinds = []string{"account", "owner_key", "sign_in", "person", "plan", "prices", "user", "key", "webhook"}
 
-// Entries returns the account and the entries. They are in the order of the kinds and ids of their targets, without numbers.
+// Entries returns the account, and the entries without numbers, sorted by the kind and then the id of their targets.
 func (a *Auditing) Entries() (account string, list []AuditEntry) {
 	if a == nil {
 		return "", nil
@@ -54,11 +54,11 @@ func (a *Auditing) Entries() (account string, list []AuditEntry) {
 	return a.account, a.entries
 }
 
-// maxDeletedKeys bounds the keys of one user that a transaction deletes with an entry for each. An account may delete a user with 1,000,000 keys, in several
-// transactions: their entries would drop all others.
+// maxDeletedKeys is how many deleted keys of one user a transaction enters one by one. A user may have 1,000,000 keys, which several transactions delete:
+// an entry for each key would drop all other entries.
 const maxDeletedKeys = 100
 
-// deletedKeys adds the entries of the deleted keys, but those of deleted users. More than maxDeletedKeys keys of one user have one entry, with
+// deletedKeys adds the entries of the deleted keys, except keys of deleted users. More than maxDeletedKeys keys of one user get one entry with
 // their number.
 func (a *Auditing) deletedKeys() {
 	numbers, told := map[int64]int{}, map[string]bool{}
@@ -127,7 +127,7 @@ func (a *Auditing) add(kind, id, name string, before, after auditView) {
 	a.entries = append(a.entries, a.entry(kind+"."+verb, AuditTarget{kind, id, name}, before, after))
 }
 
-// Account adds the change of an account. An account that is being imported has no changes; the end of the import is account.import.
+// Account adds the change of an account. The changes during an import leave no entry; the end of the import leaves account.import.
 func (a *Auditing) Account(before, after *Account) {
 	is := cmp.Or(after, before)
 	a.account = is.ID
@@ -145,7 +145,7 @@ func auditAccount(ac *Account) auditView {
 	return auditFields(ac, "meters", "own_meters", "import") // meters follow from plans, keys and users
 }
 
-// OwnerKey adds the change of an owner's key. Its use is no change.
+// OwnerKey adds the change of an owner's key. The use of the key leaves no entry.
 func (a *Auditing) OwnerKey(before, after *OwnerKey) {
 	is := cmp.Or(after, before)
 	a.account = is.AccountID
@@ -162,8 +162,7 @@ func auditOwnerKey(k *OwnerKey) auditView {
 	return auditFields(k, "last_used_at")
 }
 
-// Access adds a change of the ways to sign in: another password, a new link, or the end of all sessions. The use of a
-// way to sign in is no change.
+// Access adds a change of the ways to sign in: another password, a new link, or the end of all sessions. Signing in leaves no entry.
 func (a *Auditing) Access(before, after *Access) {
 	was, is := OrZero(before), OrZero(after)
 	isNew := func(l SignInLink) bool {
@@ -186,8 +185,8 @@ func (a *Auditing) Plan(before, after *Plan) {
 	a.add("plan", is.ID, is.Name, auditMembers(&PlanMembers, before), auditMembers(&PlanMembers, after))
 }
 
-// Prices adds a change of the prices. The entry has the rules from the first to the last one that differs: a whole list may have 64 KiB, and the
-// entries of a change a day would drop those of the first months.
+// Prices adds a change of the prices. The entry has the rules from the first to the last one that differs. A whole list may have 64 KiB: with one change a
+// day, whole lists would exceed MaxAuditBytes within AuditRetention.
 func (a *Auditing) Prices(before, after *Prices) {
 	was, is := OrZero(before).Rules, OrZero(after).Rules
 	same := func(x, y PriceRule) bool { return auditJSON(x) == auditJSON(y) }
@@ -201,7 +200,7 @@ func (a *Auditing) Prices(before, after *Prices) {
 	a.add("prices", "", "", view(was), view(is))
 }
 
-// User adds the change of a user. The entry of a deleted user has the number of its keys, which leave none.
+// User adds the change of a user. The entry of a deleted user has the number of its deleted keys, which leave no entries.
 func (a *Auditing) User(before, after *User) {
 	is := cmp.Or(after, before)
 	id := strconv.FormatInt(is.ID, 10)

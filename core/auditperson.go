@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// people adds the changes of the people of an account: a new person, another role, another link or password, and a removed person. Signing in is no
-// change.
+// people adds the changes of the people of an account: a new person, another role, link or password, and a removed person. Signing in leaves no entry.
 func (a *Auditing) people(was, is *Access) {
 	for i := range was.People {
 		if p := &was.People[i]; is.Person(p.ID) == nil {

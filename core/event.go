@@ -18,7 +18,7 @@ const (
 	EventKeyDisabled = "limitkeeper.key_disabled" // an API key has stopped working
 	EventKeyExpiring = "limitkeeper.key_expiring" // an API key expires within 7 days
 	EventHoldOverrun = "limitkeeper.hold_overrun" // a settlement has cost more than its hold
-	EventTest        = "limitkeeper.test"         // asked for by a person; a webhook gets it whatever it wants
+	EventTest        = "limitkeeper.test"         // a test that a person sends; each webhook accepts this type
 )
 
 // EventTypes returns the types of events that a webhook may want.
@@ -36,7 +36,7 @@ const (
 
 // Event is something that has happened in an account. The webhooks of the account deliver it.
 type Event struct {
-	ID      string         `json:"id"`                // the same on every repetition of what has happened: an account has each id once
+	ID      string         `json:"id"`                // unique in the account; a repetition of the same occurrence has the same id
 	Seq     int64          `json:"seq"`               // from 1, in the order of creation within the account; 0 for a new event
 	Type    string         `json:"type"`              // such as limitkeeper.threshold
 	Subject string         `json:"subject,omitempty"` // a counter, key or hold: the events of one subject are delivered in the order of Seq

@@ -32,10 +32,10 @@ func eventData(v any) jsontext.Value {
 	return b
 }
 
-// eventMemory is how long the id of an event is remembered that nothing repeats.
+// eventMemory is how long an account remembers the id of an event that nothing repeats.
 const eventMemory = 24 * time.Hour
 
-// keyData is the data of the event of a new key, and of a key that is about to expire.
+// keyData is the data of EventKeyCreated and EventKeyExpiring.
 type keyData struct {
 	UserID    int64      `json:"user_id"`
 	KeyID     string     `json:"key_id"`
@@ -43,7 +43,7 @@ type keyData struct {
 	ExpiresAt *time.Time `json:"expires_at"`
 }
 
-// event returns an event of the key. The parts and the key make its id.
+// event returns an event of the key. Its id is made of the type, the id of the key and the parts.
 func (k *Key) event(eventType string, at, until time.Time, data any, parts ...any) *Event {
 	return &Event{ID: EventID(eventType, k.AccountID, append([]any{k.ID}, parts...)...), Type: eventType, Subject: k.ID, At: at.UTC(), Until: until.UTC(), Data: eventData(data)}
 }
@@ -66,14 +66,14 @@ const (
 	HowUserDeleted  DisabledHow = "user_deleted"  // the user was deleted with its keys
 )
 
-// disabledData is the data of the event of a key that cannot be used any more, or of all keys of a user.
+// disabledData is the data of EventKeyDisabled.
 type disabledData struct {
 	UserID int64       `json:"user_id"`
 	KeyID  *string     `json:"key_id"` // null: all keys of the user
 	How    DisabledHow `json:"how"`
 }
 
-// DisabledEvent returns the event of a change of a key at a time, nil unless the change ends the use of the key. after is nil for a deletion.
+// DisabledEvent returns EventKeyDisabled for the change of a key to after, nil unless the change ends the use of the key. after is nil for a deletion.
 func (k *Key) DisabledEvent(after *Key, at time.Time) *Event {
 	user := k.UserID
 	if after != nil {
@@ -93,7 +93,7 @@ func (k *Key) DisabledEvent(after *Key, at time.Time) *Event {
 	return nil
 }
 
-// DisabledEvent returns the event of a change of a user at a time, nil unless the change ends the use of the keys of the user. after is nil for a deletion.
+// DisabledEvent returns EventKeyDisabled for the change of a user to after, nil unless the change ends the use of all its keys. after is nil for a deletion.
 func (u *User) DisabledEvent(after *User, at time.Time) *Event {
 	subject := CounterID{Account: u.AccountID, UserID: u.ID}.Subject()
 	event := func(how DisabledHow, parts ...any) *Event {
@@ -127,7 +127,7 @@ func (k *Key) ExpiringEvent(now time.Time) *Event {
 	return k.event(EventKeyExpiring, now, k.ExpiresAt.Add(eventMemory), k.eventData(), k.ExpiresAt.UnixMilli())
 }
 
-// overrunData is the data of the event of a hold.
+// overrunData is the data of EventHoldOverrun. The maps are by meter.
 type overrunData struct {
 	UserID  int64            `json:"user_id"`
 	KeyID   *string          `json:"key_id"`
@@ -137,8 +137,8 @@ type overrunData struct {
 	Overrun map[string]int64 `json:"overrun"`
 }
 
-// OverrunEvent returns the event of a settled hold that has cost more than was held, nil for any other hold. A meter of which nothing was held is left out:
-// it is always charged afterwards.
+// OverrunEvent returns the event of a settled hold whose final cost exceeds the held cost, nil for any other hold. Meters without a held cost are left out:
+// they are always charged afterwards.
 func (h *Hold) OverrunEvent(account string) *Event {
 	d := overrunData{UserID: h.UserID, KeyID: orNil(h.KeyID), HoldID: h.ID, Held: map[string]int64{}, Settled: map[string]int64{}, Overrun: map[string]int64{}}
 	for _, m := range h.Overrun() {

@@ -14,7 +14,7 @@ const (
 	maxPersonName = 100 // characters
 )
 
-// Person is somebody who signs in to an account with an own password, or by the authentication of the server.
+// Person has a role in an account, and signs in with a password of its own or by the authentication of the server.
 type Person struct {
 	ID       string `json:"id"` // person_…
 	Name     string `json:"name"`
@@ -24,7 +24,7 @@ type Person struct {
 
 	Invitation *SignInLink `json:"invitation,omitempty"` // sets the password, once; nil for none
 	CreatedAt  time.Time   `json:"created_at"`
-	SeenAt     time.Time   `json:"seen_at,omitzero"` // last use, to 5 minutes; zero for a person who has never signed in
+	SeenAt     time.Time   `json:"seen_at,omitzero"` // last use, to 5 minutes; zero before the first sign-in
 }
 
 // PersonSpec is what an owner chooses for a new person.
@@ -71,8 +71,7 @@ func (ac *Access) PersonByEmail(email string) *Person {
 	return nil
 }
 
-// PasswordOf returns where the hash of the password of a person is, or of the account's own sign-in for the id "". It returns nil for an
-// unknown person.
+// PasswordOf returns a pointer to the password hash of a person, or of the account's own sign-in for the id "". It is nil for an unknown person.
 func (ac *Access) PasswordOf(person string) *string {
 	if person == "" {
 		return &ac.Password
@@ -83,8 +82,8 @@ func (ac *Access) PasswordOf(person string) *string {
 	return nil
 }
 
-// CanSpare reports whether somebody can still sign in as an owner when a person no longer does: another owner who has signed in before, or
-// the account by a password of its own.
+// CanSpare reports whether a person may be removed or lose its role. It is false only for an owner that has signed in, while no other owner has and
+// the account has no password of its own.
 func (ac *Access) CanSpare(person string) bool {
 	p := ac.Person(person)
 	if p == nil || p.Role != RoleOwner || p.SeenAt.IsZero() || ac.Password != "" {

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// specialAddresses are the blocks of the IANA special-purpose registries (RFC 6890 and its updates) that are not of the public Internet, and
-// those that netip does not know as private.
+// specialAddresses are the blocks that have no hosts of the public Internet: from the IANA special-purpose registries (RFC 6890 and its updates), and
+// single addresses that clouds use for their hosts.
 var specialAddresses = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24",
 	"192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
@@ -14,8 +14,8 @@ var specialAddresses = prefixes(
 	"168.63.129.16/32", // the host of a virtual machine in Azure
 )
 
-// assigned is the block of the IPv6 addresses of the Internet (RFC 4291 section 2.4). Others are special or reserved, such as those that a translator of
-// the own network turns into IPv4 addresses: ::ffff:0:0:0/96 (RFC 2765) and 64:ff9b:1::/48 (RFC 8215).
+// assigned is the block of the IPv6 addresses of the Internet (RFC 4291 section 2.4). Other addresses are special or reserved. For example, a local
+// translator turns ::ffff:0:0:0/96 (RFC 2765) and 64:ff9b:1::/48 (RFC 8215) into IPv4 addresses.
 var assigned = netip.MustParsePrefix("2000::/3")
 
 // The blocks of IPv6 addresses that have an IPv4 address inside: 6to4 (RFC 3056) and NAT64 (RFC 6052).
@@ -52,5 +52,6 @@ func IsPublic(a netip.Addr) bool {
 	case !assigned.Contains(a):
 		return false
 	}
-	return binary.BigEndian.Uint16(b[8:10])&^0x0200 != 0 || binary.BigEndian.Uint16(b[10:12]) != 0x5efe // ISATAP (RFC 5214): the link decides what is inside
+	// An ISATAP address (RFC 5214) has an IPv4 address of its own link inside.
+	return binary.BigEndian.Uint16(b[8:10])&^0x0200 != 0 || binary.BigEndian.Uint16(b[10:12]) != 0x5efe
 }

@@ -34,8 +34,8 @@ func CheckEventThresholds(list []int64) error {
 	return nil
 }
 
-// forecastStep is the number of per cent after which a decision causes another forecast of a limit: at most 10 forecasts in a window. Forecasts of a limit that
-// requests use are repeated after 10 minutes, too.
+// forecastStep is the number of per cent after which a decision causes another forecast of a limit: about 10 forecasts between RankFrom and 100 per cent. While
+// requests use the limit, the forecast is also repeated every 10 minutes.
 const forecastStep = 5
 
 // LimitReading is the usage of a limit of one counter at a time, at least RankFrom per cent.
@@ -58,12 +58,12 @@ type ReadingID struct {
 	Since   int64
 }
 
-// ID returns the limit of the reading.
+// ID returns the identity of the limit.
 func (r *LimitReading) ID() ReadingID {
 	return ReadingID{r.Counter, r.Meter, r.Period, r.Max, r.Since}
 }
 
-// CounterOwner has what a counter belongs to.
+// CounterOwner is a counter with its user, its plan and the anchors of its windows.
 type CounterOwner struct {
 	Counter CounterID
 	UserID  int64  // of the counter, or of its key
@@ -177,8 +177,7 @@ func (r *LimitReading) IsReportedAt(now time.Time) bool {
 // lifetimeMemory is how long the ids of the events of a limit without a reset are remembered.
 const lifetimeMemory = 10 * 366 * 24 * time.Hour
 
-// rememberUntil returns the time until which an account remembers the ids of the events of the reading. They end later than any further reading of the
-// same window.
+// rememberUntil returns the time until which an account remembers the ids of the events of the reading: after the last reading of a window that ends.
 func (r *LimitReading) rememberUntil() time.Time {
 	if r.Fill.End == NoEnd {
 		return r.At.Add(lifetimeMemory)

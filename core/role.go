@@ -17,14 +17,13 @@ const (
 	RoleValidator Role = "validator" // only of owner's keys: validates requests, sees and ends their holds
 )
 
-// PersonRoles returns the roles of people, the one that may do least first.
+// PersonRoles returns the roles of people, from the weakest to the strongest.
 func PersonRoles() []Role { return []Role{RoleViewer, RoleSupport, RoleEditor, RoleOwner} }
 
-// KeyRoles returns the roles of owner's keys, the one that may do least first.
+// KeyRoles returns the roles of owner's keys, from the weakest to the strongest.
 func KeyRoles() []Role { return append([]Role{RoleValidator}, PersonRoles()...) }
 
-// Permission is what an operation needs. The zero Permission is for operations that everybody who is signed in may do,
-// such as signing out.
+// Permission is what an operation needs. The zero Permission is for operations that each role has, such as signing out.
 type Permission uint8
 
 // The permissions.

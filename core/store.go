@@ -51,13 +51,13 @@ type Store interface {
 	// ErrAccountExists; the former name is free at once. A closed account is stored and listed like any other: the service refuses it.
 	//
 	// fn may set Deleting. From then on, the name is free, and AccountByName and all writes that create something answer as for a missing account. Account and
-	// Accounts find the account until PurgeAccount has removed it. Other reads may find what is left of it.
+	// Accounts find the account until PurgeAccount has removed it. Other reads may find resources that are not removed yet.
 	UpdateAccount(ctx context.Context, id string, fn func(*Account) error) (*Account, error)
 
 	// PurgeAccount removes a bounded part of an account with Deleting: owner's keys, access, users, plans, keys, prices, webhooks, events, audit logs, counters, days, holds, request ids and
-	// rankings, and the account itself as the last. It returns whether more is left. Several processes may call it at once; after a crash the next call
-	// goes on. After it has returned false, no read finds anything of the account, whatever the store is rebuilt from, and a new account may have
-	// the digests of its keys and owner's keys. A missing account is false. An account without Deleting is ErrAccountNotFound.
+	// rankings, and the account itself last. It returns whether more is left: false also for a missing account. Several processes may call it at once;
+	// after a crash the next call goes on. After it has returned false, no read finds anything of the account, whatever the store is rebuilt from, and
+	// a new account may have the digests of its keys and owner's keys. An account without Deleting is ErrAccountNotFound.
 	PurgeAccount(ctx context.Context, id string) (more bool, err error)
 
 	// CreateOwnerKey stores another owner's key of an account, which must exist

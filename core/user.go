@@ -31,8 +31,8 @@ type User struct {
 	UpdatedAt  time.Time       `json:"updated_at"`
 }
 
-// FoldEmail returns the form in which addresses are compared: in lower case. The letters beyond ASCII whose lower case is k or i, the Kelvin sign and the I
-// with a dot, stay: whoever has such an address must not be the person with the address in ASCII.
+// FoldEmail returns the form in which addresses are compared: in lower case. The Kelvin sign and the I with a dot stay, although their lower case is k and
+// i: such an address must not match the address in ASCII.
 func FoldEmail(email string) string {
 	return strings.Map(func(r rune) rune {
 		if lower := unicode.ToLower(r); r < utf8.RuneSelf || lower >= utf8.RuneSelf {

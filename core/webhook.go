@@ -162,7 +162,7 @@ func (w *Webhook) Wants(eventType string) bool {
 	return len(w.Events) == 0 || slices.Contains(w.Events, eventType)
 }
 
-// Rotate gives the webhook a new secret. The present one signs along for WebhookRotation.
+// Rotate gives the webhook a new secret. For WebhookRotation, the former secret signs each delivery, too.
 func (w *Webhook) Rotate(s secrets.SigningSecret, now time.Time) {
 	former := slices.DeleteFunc(w.Secrets, func(f WebhookSecret) bool { return f.Until != nil })
 	for i := range former {

@@ -12,8 +12,8 @@ const SigningPrefix = "whsec_"
 // signingRandom is the number of random bytes in a signing secret. Standard Webhooks asks for 24 to 64.
 const signingRandom = 24
 
-// SigningSecret is the secret that signs deliveries to a webhook. Unlike other secrets it is stored as it is: an HMAC needs its value. Its
-// texts are masked; only its JSON has the value.
+// SigningSecret is the secret that signs deliveries to a webhook. Unlike other secrets it is stored in clear: an HMAC needs the value. Formatting it
+// prints a mask; only its JSON has the value.
 type SigningSecret string
 
 // NewSigningSecret returns a new random signing secret: whsec_ and base64.
