@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// storeTime bounds the writes of a result after the deliverer was stopped: a request that has an answer is not repeated.
+// storeTime bounds the write of a result after the deliverer was stopped, so that an answered request is not repeated.
 const storeTime = 5 * time.Second
 
 // startDue starts the attempts that are due, and returns the time until the next one.
@@ -23,7 +23,7 @@ func (d *Deliverer) startDue(ctx context.Context) (sleep time.Duration) {
 		switch {
 		case !due:
 			sleep = min(sleep, next.Sub(now))
-		case d.free > 0: // otherwise the end of an attempt starts the next one; the order of a map is random, so each queue has its turn
+		case d.free > 0: // otherwise the end of a running attempt starts the next one. A map has a random order, so each queue has its turn
 			d.free--
 			d.running[q.account]++
 			q.busy = true
@@ -71,7 +71,7 @@ func (d *Deliverer) send(ctx context.Context, w *core.Webhook, e *core.Event) *c
 	return &core.Attempt{Webhook: w.ID, EventID: e.ID, Type: e.Type, At: at.Truncate(time.Millisecond), Status: r.Status, Problem: r.Problem, Millis: r.Took.Milliseconds()}
 }
 
-// end follows the result of an attempt.
+// end updates the queue of an attempt and the figures with its result.
 func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
 	d.free++
 	if d.running[a.q.account]--; d.running[a.q.account] == 0 {
@@ -107,7 +107,7 @@ func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
 	return err
 }
 
-// Test sends the event limitkeeper.test to a webhook at once, stores the attempt in its log, and returns the attempt. A webhook that is disabled may be
+// Test sends the event limitkeeper.test to a webhook at once, stores the attempt in its log, and returns the attempt. A disabled webhook may be
 // tested, too. The result changes nothing else. An account has one test at a time: another one is [service.ErrTooManyRequests].
 func (d *Deliverer) Test(ctx context.Context, account, id string) (*core.Attempt, error) {
 	if _, runs := d.tests.LoadOrStore(account, true); runs {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	maxAttempts  = 256             // that run at once, of all webhooks
-	maxOfAccount = 8               // that run at once, of one account: slow receivers of some accounts do not delay the others
-	scanInterval = 5 * time.Minute // of all accounts, besides those that have changed
-	maxSleep     = time.Minute
-	retryScan    = 5 * time.Second // after an error of the store
+	maxAttempts  = 256             // attempts that run at once, of all webhooks together
+	maxOfAccount = 8               // attempts that run at once, of one account: its slow receivers leave room for other accounts
+	scanInterval = 5 * time.Minute // between two reads of all accounts. Changed accounts are read at once
+	maxSleep     = time.Minute     // between two looks for due events
+	retryScan    = 5 * time.Second // from an error of the store to the next read of all accounts
 )
 
 // Options configure a [Deliverer]. Service, Store and Sender are required.
@@ -28,9 +28,8 @@ type Options struct {
 	Sender  *Sender
 	Logger  *slog.Logger
 
-	// MaxPending bounds the events of an account that wait for a delivery, and MaxEvents those that it remembers. The defaults are
-	// [core.MaxPendingEvents] and [core.MaxEvents].
-	MaxPending, MaxEvents int
+	MaxPending int // events of an account that wait for a delivery. Default: [core.MaxPendingEvents]
+	MaxEvents  int // events that an account remembers. Default: [core.MaxEvents]
 }
 
 // Deliverer delivers the events of all accounts. Each webhook has at most one request at a time, so a slow receiver delays only its own events.
@@ -40,7 +39,7 @@ type Deliverer struct {
 	wake    chan struct{} // has an element after Wake
 	ended   chan attempt  // the attempts that have ended
 	tries   sync.WaitGroup
-	queues  map[queueID]*queue         // of the run loop
+	queues  map[queueID]*queue         // only deliver uses queues, known, running and free
 	known   map[string]map[string]bool // by account: the webhooks that may have events
 	running map[string]int             // attempts, by account
 	free    int                        // attempts that may still begin
@@ -58,7 +57,7 @@ type attempt struct {
 	q       *queue
 	event   string
 	result  *core.Attempt
-	webhook *core.Webhook // afterwards; nil if it is deleted
+	webhook *core.Webhook // after the attempt; nil if it is deleted
 	err     error         // of the store
 }
 
@@ -77,7 +76,8 @@ func New(o Options) *Deliverer {
 	return &Deliverer{o: o, lease: lease{store: store, holder: secrets.NewID("node_")}, wake: make(chan struct{}, 1), ended: make(chan attempt, maxAttempts)}
 }
 
-// Stats are figures since the process started. Pending is the number of events that wait now, of each webhook that this process delivers to.
+// Stats are figures since the process started. Pending is the number of events that wait now, 0 while another process has the lease. An event counts
+// once for each webhook.
 type Stats struct{ Delivered, Failed, GivenUp, Dropped, Pending int64 }
 
 // Stats returns the figures.
@@ -143,7 +143,7 @@ func (d *Deliverer) deliver(ctx context.Context) {
 	}
 }
 
-// noteError logs an error of the store, and lets the next scan come soon.
+// noteError logs an error of the store, and sets the next scan to retryScan from now.
 func (d *Deliverer) noteError(ctx context.Context, err error, scan *time.Time) {
 	if err != nil && ctx.Err() == nil {
 		d.o.Logger.Warn("the events that wait for webhooks cannot be read", "error", err)
@@ -160,7 +160,7 @@ func (d *Deliverer) eachAccount(ctx context.Context, fn func(*core.Account) erro
 	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Account, int, error) { return d.o.Service.Accounts(ctx, p) }, fn)
 }
 
-// sweep forgets the events that the accounts need not remember, until ctx ends. An account may have very many of them: they delay no delivery.
+// sweep deletes the events that the accounts need not remember, until ctx ends. It runs beside deliver: millions of old events delay no delivery.
 func (d *Deliverer) sweep(ctx context.Context) {
 	next := map[string]core.Date{} // by account: the day from which the next sweep continues
 	for {
@@ -235,7 +235,7 @@ func (d *Deliverer) load(ctx context.Context, account string) error {
 	return nil
 }
 
-// forget forgets the queues of an account: its events wait until the account is whole and enabled.
+// forget drops the queues of an account that is closed, incomplete or missing. Its events wait in the store.
 func (d *Deliverer) forget(account string) {
 	for id := range d.known[account] {
 		delete(d.queues, queueID{account, id})
@@ -259,7 +259,7 @@ func (d *Deliverer) fill(ctx context.Context, q *queue, n int) error {
 	return err
 }
 
-// refill reads on in the queues that are half empty, or that have nothing to send in memory.
+// refill reads further events into the queues that are half empty or stuck.
 func (d *Deliverer) refill(ctx context.Context) error {
 	now := d.o.Service.Now()
 	for _, q := range d.queues {

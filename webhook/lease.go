@@ -7,11 +7,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The times of the lease. Another process delivers at most leaseTime after the holder has stopped without giving the lease back.
+// After a crash of the holder, another process delivers within leaseTime and leaseRenew: 20 seconds. After the holder has given the lease back, within
+// leaseRenew.
 const (
 	leaseName  = "webhooks"
-	leaseTime  = 15 * time.Second
-	leaseRenew = 5 * time.Second
+	leaseTime  = 15 * time.Second // validity of the lease from each renewal
+	leaseRenew = 5 * time.Second  // between two renewals, and between two attempts of another process to get the lease
 )
 
 // lease is the right to deliver. Without a store that several processes use, this process always has it.
@@ -38,13 +39,13 @@ func (l *lease) wait(ctx context.Context) (context.Context, context.CancelFunc) 
 	return held, cancel
 }
 
-// renew reports whether the lease is held now. After an error it is not: the store cannot be read either.
+// renew reports whether this process has the lease now. It returns false after an error: without the store, nothing can be delivered either.
 func (l *lease) renew(ctx context.Context) bool {
 	held, err := l.store.Lease(ctx, leaseName, l.holder, leaseTime)
 	return err == nil && held
 }
 
-// keep renews the lease until ctx ends. It ends ctx as soon as another holder may have the lease.
+// keep renews the lease until ctx ends. It calls lost, which ends ctx, before another process can get the lease.
 func (l *lease) keep(ctx context.Context, lost context.CancelFunc) {
 	defer lost()
 	renewed := time.Now()
@@ -65,9 +66,9 @@ func (l *lease) keep(ctx context.Context, lost context.CancelFunc) {
 	}
 }
 
-// release gives the lease back, so that another process delivers at once.
+// release gives the lease back, so that another process need not wait for leaseTime.
 func (l *lease) release() {
 	if l.store != nil {
-		_, _ = l.store.Lease(context.Background(), leaseName, l.holder, 0) // after an error the lease ends by itself
+		_, _ = l.store.Lease(context.Background(), leaseName, l.holder, 0) // after an error the lease ends after leaseTime
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// window is how many of the events that wait for a webhook are in memory, about 200 bytes each. The others are read as soon as these have been
-// delivered.
+// window is how many waiting events of a webhook are read into memory at once, about 200 bytes each. When half of them have been delivered, the next ones
+// are read.
 const window = 1000
 
 // queue is the beginning of the list of events that wait for a webhook.
@@ -19,7 +19,8 @@ type queue struct {
 	total   int       // all events that wait, as of the last read
 	more    bool      // events may wait behind last
 
-	// heads has the subjects whose first event has failed, once thin has run, and whether later events of the subject were left out of waiting.
+	// heads has each subject whose first waiting event has failed. The value reports whether later events of the subject were left out of waiting. heads is
+	// nil until thin runs.
 	heads map[string]bool
 
 	busy   bool      // an attempt is running
@@ -47,7 +48,7 @@ func (q *queue) add(list []*core.Event, total int) {
 	q.total = total
 }
 
-// append appends an event, unless an earlier one of its subject blocks it and the queue is thin.
+// append appends an event. A thin queue leaves out an event if an earlier event of its subject has failed.
 func (q *queue) append(w waiting) {
 	if _, blocked := q.heads[w.subject]; blocked {
 		q.heads[w.subject] = true
@@ -59,8 +60,8 @@ func (q *queue) append(w waiting) {
 	q.waiting = append(q.waiting, w)
 }
 
-// thin leaves out the events that an earlier one of their subject blocks, so that a subject whose deliveries fail does not fill the window. They are read
-// again once the earlier one is removed.
+// thin leaves out each event behind a failed event of its subject, so that a subject whose deliveries fail does not fill the window. The events are read
+// again when the failed event is removed.
 func (q *queue) thin() {
 	all := q.waiting
 	q.waiting, q.heads = nil, map[string]bool{}
@@ -69,7 +70,7 @@ func (q *queue) thin() {
 	}
 }
 
-// isStuck reports whether no event in memory may be sent at the time now although others may wait behind them.
+// isStuck reports whether no event in memory is due at the time now, while further events may wait in the store.
 func (q *queue) isStuck(now time.Time) bool {
 	if q.busy || !q.more || q.pause.After(now) {
 		return false
@@ -78,8 +79,8 @@ func (q *queue) isStuck(now time.Time) bool {
 	return !due
 }
 
-// due returns the first event that may be sent at the time now: none of its subject waits before it. Without one, ok is false and next is the time at
-// which to look again, the zero time without any event.
+// due returns the first event that may be sent at the time now: no earlier event of its subject waits. Without such an event, ok is false and next is the
+// time of the next attempt, the zero time for an empty queue.
 func (q *queue) due(now time.Time) (id string, next time.Time, ok bool) {
 	if q.pause.After(now) {
 		return "", q.pause, false
@@ -130,7 +131,7 @@ const (
 	maxPause = 5 * time.Minute
 )
 
-// noteFailure lets the webhook pause.
+// noteFailure starts the pause of the webhook.
 func (q *queue) noteFailure(now time.Time) {
 	q.failed++
 	q.pause = now.Add(min(minPause<<min(q.failed-1, 20), maxPause))

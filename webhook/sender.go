@@ -26,8 +26,8 @@ const (
 	DefaultTimeout = 15 * time.Second // of a request with its answer
 	maxAnswer      = 16 << 10         // bytes of an answer that are read, so that the connection can be used again
 	maxHeader      = 32 << 10         // bytes of the header of an answer
-	idleTimeout    = 30 * time.Second // of a connection
-	maxIdle        = 100              // connections
+	idleTimeout    = 30 * time.Second // an idle connection is closed after this time
+	maxIdle        = 100              // idle connections
 )
 
 // Sender sends events to receivers. It is safe for concurrent use.
@@ -36,7 +36,7 @@ type Sender struct {
 	timeout      time.Duration
 	allowPrivate atomic.Bool
 
-	// A connection that was made while private addresses were allowed must not be used afterwards, also if a request had it at the change.
+	// Two clients: a connection that was made while private addresses were allowed is never used after they are forbidden.
 	anywhere, public http.Client
 }
 
@@ -50,8 +50,8 @@ func NewSender(userAgent string, timeout time.Duration) *Sender {
 	return s
 }
 
-// newClient returns a client whose connections control checks. A connection and its TLS handshake have the timeout, too: net/http does not end them with
-// the request that has asked for them.
+// newClient returns a client that calls control for each connection, unless control is nil. The timeout also bounds the dial and the TLS handshake: net/http
+// continues them after the request has ended.
 func newClient(timeout time.Duration, control func(context.Context, string, string, syscall.RawConn) error) http.Client {
 	dialer := net.Dialer{Timeout: timeout, ControlContext: control}
 	return http.Client{
@@ -78,7 +78,7 @@ func (s *Sender) Close() {
 
 var errPrivate = errors.New("the address is not public")
 
-// control checks the address of a connection, after the name was resolved and before the connection is made.
+// control refuses an address that is not public, after the name was resolved and before the connection is made.
 func control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil || !core.IsPublic(a.Addr()) {
@@ -97,7 +97,7 @@ type body struct {
 // Result is the result of a request.
 type Result struct {
 	Status  int    // of the answer; 0 without an answer
-	Problem string // for the owner of the webhook; "" for an answer of 200 to 299. It says nothing about the network of the server
+	Problem string // for the owner of the webhook, without details of the server's network; "" for an answer of 200 to 299
 	Cause   error  // of a request without an answer, for the operator
 	Took    time.Duration
 }
@@ -147,7 +147,7 @@ func (s *Sender) send(ctx context.Context, w *core.Webhook, e *core.Event, now t
 	return 0, withoutURL(err) // a successful answer that was cut
 }
 
-// textOf returns the body of the deliveries of an event: each repetition has the same one.
+// textOf returns the body of each delivery of an event, the same for each repetition.
 func textOf(e *core.Event) ([]byte, error) {
 	b := body{e.Type, e.At.UTC(), e.Data}
 	if b.Data == nil {
@@ -175,8 +175,8 @@ func sign(w *core.Webhook, id string, now time.Time, text []byte) (signatures st
 	return signatures, nil
 }
 
-// problem returns what the owner of a webhook sees. All failures of connections have one text: different ones would show which names and ports of the
-// private network exist.
+// problem returns the text that the owner of a webhook sees. All failures of connections have one text: several texts would show which names and ports of
+// the private network exist.
 func (s *Sender) problem(status int, err error) string {
 	switch {
 	case status >= 200 && status < 300:

@@ -132,8 +132,8 @@ func (s *Service) createAccount(ctx context.Context, name, secret string) (*core
 // EnsureAccount creates the account with the name unless it exists, and makes secret one of its
 // owner's keys. It may be called any number of times. A secret of another account is
 // [core.ErrOwnerKeyExists]. A revoked secret remains revoked: EnsureAccount returns the account and
-// [core.ErrOwnerKeyRevoked]. A disabled account stays as it is: EnsureAccount returns it with [ErrAccountDisabled]. A name that an account had
-// before it was renamed makes no new account: see [RenamedError].
+// [core.ErrOwnerKeyRevoked]. A disabled account stays disabled: EnsureAccount returns the account and [ErrAccountDisabled]. A former name of a
+// renamed account is a [RenamedError].
 func (s *Service) EnsureAccount(ctx context.Context, name, secret string) (*core.Account, error) {
 	a, err := s.accountWithKey(ctx, name, secret)
 	switch {
@@ -158,7 +158,7 @@ func (s *Service) CheckAccount(ctx context.Context, name, secret string) error {
 // ErrAccountDisabled means that the configuration names a disabled account.
 var ErrAccountDisabled = errors.New("the account is disabled: limitkeeper account enable brings it back")
 
-// RenamedError means that the configuration names an account by a name that it no longer has.
+// RenamedError means that the configuration names an account by its former name.
 type RenamedError struct{ Before, Now string }
 
 // Error implements error.
@@ -198,7 +198,7 @@ func (s *Service) accountWithKey(ctx context.Context, name, secret string) (*cor
 	return a, nil
 }
 
-// checkNotRenamed returns a [RenamedError] if an account had the name before.
+// checkNotRenamed returns a [RenamedError] if the name is the former name of an account.
 func (s *Service) checkNotRenamed(ctx context.Context, name string) error {
 	a, err := s.RenamedAccount(ctx, name)
 	if a != nil {
@@ -213,7 +213,7 @@ func (s *Service) AccountByName(ctx context.Context, name string) (*core.Account
 	return core.Usable(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
-// loadOwnerKey reads an owner's key. The key of an account that is being imported is [core.ErrUnavailable], and that of a closed account is
+// loadOwnerKey reads an owner's key. The key of an account that is being imported is [core.ErrUnavailable], and the key of a closed account is
 // [core.ErrOwnerKeyNotFound].
 func (s *Service) loadOwnerKey(ctx context.Context, d secrets.Digest) (*core.OwnerKey, error) {
 	k, err := s.store.OwnerKeyByDigest(ctx, d)

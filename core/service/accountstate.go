@@ -9,8 +9,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// OperatorAccount returns the account with the name for the operator of the server, also a disabled one. Without such an account, it is
-// [core.ErrAccountNotFound], and the error names the account that had the name before.
+// OperatorAccount returns the account with the name, disabled or not, for the operator of the server. A missing account is [core.ErrAccountNotFound]; the
+// error names the account that had the name before.
 func (s *Service) OperatorAccount(ctx context.Context, name string) (*core.Account, error) {
 	a, err := s.store.AccountByName(ctx, strings.TrimSpace(name))
 	if !errors.Is(err, core.ErrAccountNotFound) {
@@ -26,8 +26,8 @@ func (s *Service) OperatorAccount(ctx context.Context, name string) (*core.Accou
 	return nil, err
 }
 
-// RenamedAccount returns the account that had a name before, nil for none and while another account has the name. Of several accounts it
-// returns the newest. It reads all accounts.
+// RenamedAccount returns the account with a former name, the newest of several. It returns nil for none, and while an account has the name now. It reads
+// all accounts.
 func (s *Service) RenamedAccount(ctx context.Context, name string) (found *core.Account, err error) {
 	name = strings.TrimSpace(name)
 	taken := false
@@ -59,8 +59,8 @@ func (s *Service) RenameAccount(ctx context.Context, id, name string) (*core.Acc
 	})
 }
 
-// SetAccountDisabled closes an account, or opens it again. In a closed account, owner's keys, customers' keys, sessions, links and passwords
-// answer as if they did not exist, beginning with the next request. Nothing is lost.
+// SetAccountDisabled disables an account, or enables it again. From the next request on, the owner's keys, users' keys, sessions, links and passwords of a
+// disabled account answer as if they did not exist. Nothing is lost.
 func (s *Service) SetAccountDisabled(ctx context.Context, id string, disabled bool) (*core.Account, error) {
 	return s.changeState(ctx, id, func(a *core.Account) error {
 		if a.Disabled == disabled {
@@ -73,7 +73,7 @@ func (s *Service) SetAccountDisabled(ctx context.Context, id string, disabled bo
 
 // changeState changes the name or the state of an account, disabled or not.
 func (s *Service) changeState(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
-	var before *core.Account // as fn has found it
+	var before *core.Account // the account that fn was called with
 	a, err := s.store.UpdateAccount(s.acting(ctx), id, func(a *core.Account) error {
 		before = a
 		return fn(a)
@@ -101,8 +101,8 @@ func (s *Service) IsOpen(ctx context.Context, account string) bool {
 	return !closed && err == nil
 }
 
-// loadAccount reads an account for the cache. A closed one is [core.ErrAccountNotFound]. One that is being imported is found, so that the keys of
-// one account do not delay the requests of another.
+// loadAccount reads an account for the cache. A closed account is [core.ErrAccountNotFound]. An account that is being imported is cached, so that
+// its keys do not delay the requests of other accounts.
 func (s *Service) loadAccount(ctx context.Context, id string) (*core.Account, error) {
 	a, err := s.store.Account(ctx, id)
 	if err == nil && a.Closed() {
@@ -114,7 +114,7 @@ func (s *Service) loadAccount(ctx context.Context, id string) (*core.Account, er
 	return a, nil
 }
 
-// ofOpenAccount returns a resource of an account, or the error of a missing one if the account is closed.
+// ofOpenAccount returns v and err, or the error missing if the account of v is closed.
 func ofOpenAccount[T any](ctx context.Context, s *Service, v *T, err error, account func(*T) string, missing error) (*T, error) {
 	if err != nil {
 		return nil, err

@@ -10,8 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// acting returns the context of a change that the service makes: the change leaves an entry in the audit log. The time is in microseconds, which
-// orders the entries of both logs of an account.
+// acting returns the context of a change that leaves an entry in the audit log. The time is in microseconds, as [core.AuditEntry.Seq] is.
 func (s *Service) acting(ctx context.Context) context.Context {
 	return core.Acting(ctx, s.Now().Truncate(time.Microsecond))
 }
@@ -27,8 +26,8 @@ func (s actingStore) UpdateAccess(ctx context.Context, account string, fn func(*
 	return s.Store.UpdateAccess(s.acting(ctx), account, fn)
 }
 
-// auditedAdjustment makes an adjustment, and reports whether it was made before with the same request id. The entry in the audit log comes first, so a
-// crash leaves no adjustment without one. An adjustment that was not made keeps no entry, unless the store cannot say.
+// auditedAdjustment makes an adjustment, and reports whether it was made before with the same request id. It appends the entry to the audit log first, so
+// that a crash leaves no adjustment without an entry. It removes the entry of an adjustment that was not made, unless the store is unavailable.
 func (s *Service) auditedAdjustment(ctx context.Context, c *core.Consumption, requestID string) (repeated bool, err error) {
 	var entries []core.AuditEntry
 	if a := core.NewAuditing(s.acting(ctx), c.Account); a != nil {
@@ -47,10 +46,10 @@ func (s *Service) auditedAdjustment(ctx context.Context, c *core.Consumption, re
 	return repeated, err
 }
 
-// trimMargin is longer than an import takes: an import compares the entries that it has written.
+// trimMargin keeps entries longer than an import takes: an import compares the entries that it has written.
 const trimMargin = 24 * time.Hour
 
-// TrimAudit removes the entries of all audit logs that are a day older than [core.AuditRetention]: at most 1,000 of each log in one call of the store.
+// TrimAudit removes the entries of all audit logs that are older than [core.AuditRetention] and trimMargin.
 func (s *Service) TrimAudit(ctx context.Context) error {
 	last := core.AuditSeq(s.now().Add(-core.AuditRetention-trimMargin)) - 1
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
@@ -90,7 +89,7 @@ func ParseAuditID(field, id string) (seq int64, err error) {
 	return seq, nil
 }
 
-// all reports whether the filter selects all entries before its place.
+// all reports whether the filter selects all entries, apart from Before.
 func (f *AuditFilter) all() bool {
 	return f.Action == "" && f.Actor == "" && f.Target == "" && f.From.IsZero() && f.To.IsZero()
 }
@@ -112,7 +111,7 @@ func (f *AuditFilter) matches(e *core.AuditEntry) bool {
 // AuditPage is a page of an audit log.
 type AuditPage struct {
 	Entries []core.AuditEntry
-	Found   int    // matching entries, also those in front of the page
+	Found   int    // all matching entries, on this and on other pages
 	Next    string // the cursor behind the last entry, "" at the end
 }
 
@@ -132,7 +131,7 @@ func (s *Service) Audit(ctx context.Context, account string, f AuditFilter, p co
 	return page, err
 }
 
-// add adds entries until the page is full. Next is set if others follow.
+// add adds entries until the page is full, and sets Next if an entry is left over.
 func (a *AuditPage) add(list []core.AuditEntry, size int) {
 	for i := range list {
 		if len(a.Entries) == size {

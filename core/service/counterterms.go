@@ -109,7 +109,7 @@ func (s *Service) usagesOf(ctx context.Context, list []counterTerms) ([][]core.L
 	return s.usagesIn(list, counters), nil
 }
 
-// usagesIn is usagesOf for counters that were read.
+// usagesIn returns the usages of a list, as usagesOf does, from counters that were read.
 func (s *Service) usagesIn(list []counterTerms, counters []core.Counter) [][]core.LimitUsage {
 	usages, now := make([][]core.LimitUsage, len(list)), s.now()
 	for i := range list {

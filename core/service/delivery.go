@@ -11,7 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// The calls in this file are of the process that delivers the events: see package webhook.
+// Package webhook calls the methods in this file, in the process that delivers the events.
 
 // PendingEvents returns the first n events that wait for a webhook and whose Seq is larger than after, and how many wait in all.
 func (s *Service) PendingEvents(ctx context.Context, account, webhook string, after int64, n int) ([]*core.Event, int, error) {
@@ -23,7 +23,7 @@ func (s *Service) Event(ctx context.Context, account, id string) (*core.Event, e
 	return s.store.Event(ctx, account, id)
 }
 
-// NewTestEvent returns an event that asks a receiver for an answer. It is not stored.
+// NewTestEvent returns an event of the type [core.EventTest]. It is not stored.
 func (s *Service) NewTestEvent(webhook string) *core.Event {
 	now := s.now()
 	return &core.Event{ID: secrets.NewID("evt_"), Type: core.EventTest, Subject: webhook, At: now, Until: now, Data: []byte(`{"message":"This is a test of your webhook"}`)}
@@ -86,7 +86,7 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 			}
 		}
 		var changed bool
-		if a.Problem != "" && a.Attempt > 1 && a.At.Sub(last) > core.MaxRetryGap { // nobody has delivered since
+		if a.Problem != "" && a.Attempt > 1 && a.At.Sub(last) > core.MaxRetryGap { // no event was delivered since
 			w.FailingSince = nil
 		}
 		if changed, disabled = noteResult(w, a); changed {
@@ -123,7 +123,7 @@ func putOrForget(tx core.Tx, e *core.Event, now time.Time) error {
 	return tx.PutEvent(e)
 }
 
-// noteResult notes the result of an attempt in its webhook.
+// noteResult notes the result of an attempt in its webhook. It reports whether the webhook has changed, and whether it was disabled.
 func noteResult(w *core.Webhook, a *core.Attempt) (changed, disabled bool) {
 	switch {
 	case a.Problem == "":
@@ -145,7 +145,7 @@ func noteResult(w *core.Webhook, a *core.Attempt) (changed, disabled bool) {
 	return changed || w.Inactive, w.Inactive
 }
 
-// endDeliveries ends all pending deliveries of a webhook that is disabled or deleted. It stops as soon as somebody has enabled the webhook again.
+// endDeliveries ends all pending deliveries of a webhook that is disabled or deleted. It stops when the webhook is enabled again.
 func (s *Service) endDeliveries(ctx context.Context, account, webhook string) error {
 	for {
 		list, _, err := s.PendingEvents(ctx, account, webhook, 0, eventsPerTransaction)
@@ -176,7 +176,7 @@ func (s *Service) endDeliveries(ctx context.Context, account, webhook string) er
 // errActive means that a webhook is active.
 var errActive = errors.New("the webhook is active")
 
-// changeEvents runs fn on the present form of events, and stores what it leaves of them: an event that the account need not remember is deleted.
+// changeEvents runs fn on events as they are now stored, and stores the changed events. It deletes events that the account need not remember.
 func (s *Service) changeEvents(ctx context.Context, account string, list []*core.Event, fn func(core.Tx, *core.Event) error) error {
 	ids := make([]string, len(list))
 	for i, e := range list {
@@ -253,12 +253,12 @@ func (s *Service) countDropped(ctx context.Context, account, webhook string, n i
 	})
 }
 
-// maxMemory is how many days ahead the Until of an event is at most: that of a limit without a reset.
+// maxMemory is how many days ahead the Until of an event is at most: 10 years, for a limit without a reset.
 const maxMemory = 10*366 + 1
 
-// SweepEvents deletes the events of an account that it need not remember: those whose Until is on a day from the given one to the day before the present
-// one. It returns the day from which the next sweep continues. A day of 0 is the day of the oldest event. Of more than most events, SweepEvents
-// deletes those that wait for no webhook and whose Until comes first: what has caused them is the first that is not read again.
+// SweepEvents deletes the events of an account whose Until is on a day from the day from to yesterday. It returns the day from which the next sweep
+// continues. A from of 0 is the day of the oldest event. While the account has more than most events, SweepEvents also deletes later events that
+// wait for no webhook, the earliest Until first: the windows that end first are the least likely to be read again.
 func (s *Service) SweepEvents(ctx context.Context, account string, from core.Date, most int) (core.Date, error) {
 	oldest, total, err := s.store.Events(ctx, account, core.EventFilter{}, 0, 1)
 	today := core.DateOf(s.now())
@@ -284,8 +284,8 @@ func (s *Service) SweepEvents(ctx context.Context, account string, from core.Dat
 	return today - 1, err
 }
 
-// sweepDay deletes the first n events with an Until on a day that wait for no webhook. Those whose Until is still to come are deleted with early only.
-// sweepDay also ends deliveries of webhooks that are disabled or deleted: nobody else may know of them.
+// sweepDay deletes the events that wait for no webhook, of the first n events with an Until on a day. With early, it also deletes events whose Until is still
+// to come. It also ends the deliveries of disabled or deleted webhooks, which nothing else may find.
 func (s *Service) sweepDay(ctx context.Context, account string, day core.Date, n int, early bool) error {
 	for after := int64(0); n > 0; {
 		list, _, err := s.store.Events(ctx, account, core.EventFilter{Until: day}, after, min(n, eventsPerTransaction))

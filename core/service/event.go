@@ -8,12 +8,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// eventsPerTransaction is how many events PutEvents stores at once.
+// eventsPerTransaction is how many events one transaction changes.
 const eventsPerTransaction = 500
 
 // PutEvents stores the events that the account does not remember, and makes them pending for each active webhook that wants their type. An event
-// whose id the account remembers changes nothing. Each new event gets its Seq; the Seq of a remembered one stays 0. Up to eventsPerTransaction
-// events are stored together; after an error some of them may be stored, and the call may be repeated.
+// whose id the account remembers changes nothing. Each new event gets its Seq; the Seq of a remembered event is set to 0. After an error some of the events
+// may be stored, and the call may be repeated.
 func (s *Service) PutEvents(ctx context.Context, account string, events ...*core.Event) error {
 	for some := range slices.Chunk(events, eventsPerTransaction) {
 		if err := s.transact(ctx, account, nil, func(b *Transaction) error { return b.PutEvents(some...) }); err != nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxQueued is the maximum number of readings of an account that wait for WriteEvents, and of its events. A waiting reading takes about 400 bytes.
+// maxQueued bounds the readings of an account that wait for WriteEvents, and likewise its events. A waiting reading takes about 400 bytes.
 const maxQueued = 10_000
 
-// eventQueue has the readings of limits, and the events, that [Service.WriteEvents] has not stored yet. It is in memory only.
+// eventQueue has the readings of limits and the events that [Service.WriteEvents] has not stored yet, in memory.
 type eventQueue struct {
 	mu        sync.Mutex
 	byAccount map[string]*queuedEvents
@@ -104,7 +104,7 @@ func (q *eventQueue) take(account string, limit int) (readings []core.LimitReadi
 	return readings, events
 }
 
-// isHalfFull reports whether half of the readings or events of an account that find room wait.
+// isHalfFull reports whether maxQueued/2 readings or events of an account wait.
 func (q *eventQueue) isHalfFull(account string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -27,7 +27,7 @@ func (b *Transaction) noteEvent(e *core.Event) {
 	}
 }
 
-// putKeyEvents stores the events of keys that a webhook wants. Nothing repeats these events, so nobody needs the ids of the others.
+// putKeyEvents stores the events of keys that a webhook wants. Nothing repeats these events, so the account need not remember the ids of the others.
 func (b *Transaction) putKeyEvents() error {
 	if len(b.keyEvents) == 0 {
 		return nil

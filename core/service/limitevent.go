@@ -17,7 +17,7 @@ import (
 //   - WriteEvents makes the events of the queued readings, and stores them. The id of an event is made of the counter, the limit, the window and the threshold, so
 //     that an event is stored once, whatever is read again and on whatever node.
 //
-// After a crash, RankAccounts reads all counters once: readings that were lost in memory are made again.
+// After a crash, RankAccounts reads all counters once, and so makes the readings again that were lost with the memory.
 
 // watchLimits queues readings of the limits of a request. It skips a request that can cause no new event: last is the hash of the stages that the last
 // request of the key or user has recorded, see [core.Consumption.StageHash].
@@ -33,8 +33,8 @@ func (s *Service) watchLimits(c *core.Consumption, v *core.ConsumeResult, last *
 	}
 }
 
-// readLimits queues readings of counters with their present usage. It also queues readings of windows that have ended not long ago and in which the counter was
-// used last: the server may have been down at their end.
+// readLimits queues readings of counters with their present usage. If the last request of a counter was in a window that has ended at most an hour ago, it
+// also queues readings of that window: the server may have been down at its end.
 func (s *Service) readLimits(ctx context.Context, account string, list []counterTerms, counters []core.Counter, usages [][]core.LimitUsage) {
 	thresholds, now := s.tunables.Load().EventThresholds, s.now()
 	for i, c := range list {
@@ -92,7 +92,7 @@ func (s *Service) writeEventsOf(ctx context.Context, account string) error {
 	if err == nil {
 		err = s.reportEvents(ctx, account, append(written, events...))
 	}
-	if err != nil && !errors.Is(err, core.ErrAccountNotFound) && core.ErrorCode(err) != core.CodeValidation { // events that were stored before the error keep their ids, and are not stored again
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) && core.ErrorCode(err) != core.CodeValidation { // events with the ids of stored ones are not stored again
 		s.eventQueue.addReadings(account, readings)
 		s.eventQueue.addEvents(account, events...)
 		return err
@@ -154,7 +154,7 @@ func (s *Service) reportEvents(ctx context.Context, account string, events []*co
 	return nil
 }
 
-// owner returns what the counter belongs to.
+// owner returns the counter with its user, its plan and its anchors.
 func (c counterTerms) owner() core.CounterOwner {
 	o := core.CounterOwner{Counter: c.CounterID, UserID: c.user.ID, Anchors: c.user.Anchors}
 	if c.plan != nil {

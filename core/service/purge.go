@@ -19,10 +19,10 @@ func (s *Service) DeleteAccount(ctx context.Context, id string) (*core.Account, 
 	})
 }
 
-// Purge is how far the deletion of an account has come.
+// Purge is the progress of the deletion of an account.
 type Purge struct {
 	Account *core.Account
-	Left    int  // keys and users
+	Left    int  // keys and users that are left
 	Done    bool // nothing of the account is left
 }
 

@@ -87,8 +87,8 @@ func (s *Service) KeepRankings(ctx context.Context) error {
 // MaxRankingAge is the age of a ranking at which RankAccounts ranks all counters of its account again.
 const MaxRankingAge = 24 * time.Hour
 
-// RankAccounts ranks all counters of each account whose ranking is incomplete, older than MaxRankingAge, or older than the service. It reads the limits of all
-// counters and the ends of all keys for events, too: events that were in memory when a process crashed are made again. After each page, it pauses as long as the
+// RankAccounts ranks all counters of each account whose ranking is incomplete, older than MaxRankingAge, or older than the service or its thresholds. It also
+// makes the events of all limits and expiring keys, so that a crash of a process loses none. After each page, it pauses as long as the
 // page took, so that it uses half a processor at most. A million counters take minutes. Call it every few seconds, concurrently with KeepRankings. After
 // an error, the next call repeats the account.
 func (s *Service) RankAccounts(ctx context.Context) error {
@@ -113,7 +113,7 @@ func (s *Service) RankAccounts(ctx context.Context) error {
 }
 
 // eachAccount calls fn for each account, also after an error, and returns all errors. It skips an account during its import, because a ranking without the
-// counters that are still to be imported would be marked as complete, and a closed account, which nobody asks for its ranking.
+// counters that are still to be imported would be marked as complete. It skips a closed account, whose ranking nothing reads.
 func (s *Service) eachAccount(ctx context.Context, fn func(account string) error) error {
 	var failed error
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }

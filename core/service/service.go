@@ -48,7 +48,7 @@ type Tunables struct {
 
 	WebhookAllowPrivate bool // webhooks may have private and loopback addresses
 
-	EventThresholds []int64 // of events, see [core.CheckEventThresholds]
+	EventThresholds []int64 // in per cent, see [core.CheckEventThresholds]
 }
 
 // DefaultTunables returns the tunables that the documentation names as defaults.
@@ -104,7 +104,7 @@ type Service struct {
 	eventQueue eventQueue
 	storedIDs  *simplelru.LRU[string, struct{}] // ids of events that are stored; writing guards it
 	writing    sync.Mutex                       // held by writeEventsOf
-	rankAfter  atomic.Int64                     // RankAccounts ranks an account whose ranking was complete before this time, in Unix milliseconds
+	rankAfter  atomic.Int64                     // RankAccounts ranks each account whose ranking is older than this time, in Unix milliseconds
 
 	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory

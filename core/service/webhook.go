@@ -9,8 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// CreateWebhook creates a webhook and returns it with its secret, which no other call but RotateWebhook returns. The URL is required. An account has
-// at most [core.MaxWebhooks].
+// CreateWebhook creates a webhook with a new secret. The URL is required. An account has at most [core.MaxWebhooks].
 func (s *Service) CreateWebhook(ctx context.Context, account string, p core.WebhookPatch) (*core.Webhook, error) {
 	return changeOne(ctx, s, account, func(b *Transaction) (*core.Webhook, error) { return b.CreateWebhook(p) })
 }
@@ -67,8 +66,8 @@ func (s *Service) Webhooks(ctx context.Context, account string, p core.Page) ([]
 	return s.store.Webhooks(ctx, account, p)
 }
 
-// UpdateWebhook sets the members that p names and returns the whole webhook. A webhook that is disabled loses the events that wait for it. One that
-// is enabled again gets later events only.
+// UpdateWebhook sets the members that p names and returns the whole webhook. A disabled webhook loses the events that wait for it. After it is enabled again,
+// it gets later events only.
 func (s *Service) UpdateWebhook(ctx context.Context, account, id string, p core.WebhookPatch) (*core.Webhook, error) {
 	before, err := s.store.Webhook(ctx, account, id)
 	if err == nil && before.Inactive && core.OrZero(p.Active) {
@@ -92,7 +91,7 @@ func (b *Transaction) UpdateWebhook(id string, p core.WebhookPatch) (*core.Webho
 	return b.changeWebhook(id, func(w *core.Webhook) error { return b.applyWebhook(p, w) })
 }
 
-// RotateWebhook gives a webhook a new secret, and returns the webhook with it. The former secret signs along for [core.WebhookRotation].
+// RotateWebhook gives a webhook a new secret. For [core.WebhookRotation], the former secret signs each delivery, too.
 func (s *Service) RotateWebhook(ctx context.Context, account, id string) (*core.Webhook, error) {
 	return changeOne(ctx, s, account, func(b *Transaction) (*core.Webhook, error) { return b.RotateWebhook(id) })
 }

@@ -44,7 +44,7 @@ func (s *Service) accountByName(ctx context.Context, name string) (*core.Account
 	return core.Usable(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
-// checkOpen returns closed, an error of the package, if the account does not exist or is closed.
+// checkOpen returns the error closed if the account is missing or closed.
 func (s *Service) checkOpen(ctx context.Context, account string, closed error) error {
 	_, err := core.Usable(s.store.Account(ctx, account))
 	if errors.Is(err, core.ErrAccountNotFound) {
@@ -60,8 +60,7 @@ type Client struct {
 	UserAgent string // of the browser
 }
 
-// Login is what somebody types to sign in: the name of the account, a password, and the email of a person. Without an email it is the password
-// of the account's own sign-in.
+// Login is the input of a sign-in by password. Email is "" for the account's own sign-in.
 type Login struct{ Account, Email, Password string }
 
 // Credentials are the secrets that a browser gets when it signs in.
@@ -73,8 +72,7 @@ type Credentials struct {
 
 // The errors of signing in.
 var (
-	// ErrSignIn means that the name, the email or the password is wrong, or that there is no password.
-	// It does not say which.
+	// ErrSignIn means that the name, the email or the password is wrong, or that there is no password. The text does not say which.
 	ErrSignIn = &core.Error{Code: core.CodeUnauthorized, Message: "The name, the email or the password is wrong"}
 	// ErrSignInLink means that a link was used, has expired or never existed.
 	ErrSignInLink = &core.Error{Code: core.CodeUnauthorized, Message: "This link was used already, or is older than ten minutes"}
@@ -267,8 +265,8 @@ func (s *Service) accountKnowing(ctx context.Context, in Login, browser string) 
 	return account, nil
 }
 
-// personOf returns the id and the hash of the password of the person with an email. For the email "" both are those of the account's own
-// sign-in. ok is false for an unknown email.
+// personOf returns the id and the password hash of the person with an email, or of the account's own sign-in for the email "". ok is false for an unknown
+// email.
 func personOf(ac *core.Access, email string) (person, hash string, ok bool) {
 	if email == "" {
 		return "", ac.Password, true
@@ -304,8 +302,8 @@ func newCredentials(account string) Credentials {
 	return Credentials{account, newSignInSecret(sessionPrefix, account), newSignInSecret(browserPrefix, account)}
 }
 
-// addSession adds a session and a browser. The browser replaces the former entry of the same client. The members of se that do not depend
-// on the client are set.
+// addSession adds a session and a browser. The browser replaces the former entry of the same client. se has the person and how the person signed in;
+// addSession sets the other members.
 func addSession(ac *core.Access, c Credentials, by Client, se core.Session, now time.Time) {
 	se.Digest, se.CreatedAt, se.SeenAt = secrets.DigestOf(c.Session), now, now
 	se.Address, se.UserAgent = by.Address, core.CleanUserAgent(by.UserAgent)

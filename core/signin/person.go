@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// InvitationLife is how long an invitation works, once.
+// InvitationLife is how long an unused invitation works.
 const InvitationLife = 7 * 24 * time.Hour
 
 // invitationPrefix is the prefix of the secrets of invitations. The id of the account follows, and a dash.
@@ -30,11 +30,11 @@ var (
 	ErrPersonNotFound = &core.Error{Code: core.CodeNotFound, Message: "There is no such person"}
 	// ErrInvitation means that an invitation was used, has expired, was replaced or never existed.
 	ErrInvitation = &core.Error{Code: core.CodeUnauthorized, Message: "This invitation was used already, is older than seven days, or was replaced by another one"}
-	// ErrLastOwner means that nobody could sign in as an owner any more.
+	// ErrLastOwner means that after the change no one could sign in as an owner.
 	ErrLastOwner = core.Invalid("role", "This is the last owner: make another person an owner first, who has signed in")
 
-	// ErrUnknownPerson means that the server has authenticated somebody who is no person of an account, or that there is no such account. It
-	// does not say which.
+	// ErrUnknownPerson means that no person of the account has the email that the server has authenticated, or that the account is missing. The
+	// text does not say which.
 	ErrUnknownPerson = &core.Error{Code: core.CodeForbidden, Message: "You are signed in to this server, but you are no person of this account: ask an owner of the account for an invitation"}
 
 	errTwoPeople = core.Invalid("email", "A person with this email exists already")
@@ -51,8 +51,8 @@ func (s *Service) People(ctx context.Context, account string) ([]core.Person, er
 	return ac.People, nil
 }
 
-// Invite adds a person to an account, and returns the secret of an invitation, which is shown only once. Whoever has it sets the password of
-// the person, once within [InvitationLife].
+// Invite adds a person to an account, and returns the secret of an invitation, which is shown only once. The secret sets the password of the person,
+// once, within [InvitationLife].
 func (s *Service) Invite(ctx context.Context, account string, spec core.PersonSpec) (p *core.Person, secret string, err error) {
 	if spec, err = spec.Clean(); err != nil {
 		return nil, "", err
@@ -70,7 +70,7 @@ func (s *Service) Invite(ctx context.Context, account string, spec core.PersonSp
 	})
 }
 
-// InviteAgain returns a new invitation for a person, also for one who has forgotten the password. An earlier invitation no longer works.
+// InviteAgain returns a new invitation for a person, such as one that has forgotten the password. An earlier invitation no longer works.
 func (s *Service) InviteAgain(ctx context.Context, account, person string) (p *core.Person, secret string, err error) {
 	return s.invite(ctx, account, person, func(*core.Access) error { return nil })
 }
@@ -213,7 +213,7 @@ func (s *Service) ByInvitation(ctx context.Context, invitation, password string,
 	return c, nil
 }
 
-// ByServer returns the credentials of a new session for the person with an email, whom the server has authenticated. An open invitation of the
+// ByServer returns the credentials of a new session for the person whose email the server has authenticated. An open invitation of the
 // person no longer works. An unknown account or email is [ErrUnknownPerson].
 func (s *Service) ByServer(ctx context.Context, account, email string, by Client) (Credentials, error) {
 	a, err := s.accountByName(ctx, account)
@@ -244,8 +244,8 @@ func (s *Service) ByServer(ctx context.Context, account, email string, by Client
 	return c, nil
 }
 
-// Continues reports whether a session goes on with a request whose client the server has authenticated as somebody with an email, "" for nobody.
-// A session that the server began ends for everybody else.
+// Continues reports whether the session goes on with a request. email is the email that the server has authenticated for the request, "" for none: a session
+// by the server continues only with the email of its person.
 func (si *SignedIn) Continues(email string) bool {
 	return !si.Session.ByServer || email != "" && core.FoldEmail(strings.TrimSpace(email)) == core.FoldEmail(si.Person.Email)
 }

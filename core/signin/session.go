@@ -16,20 +16,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// SignedIn is who is signed in: the account, the session and the person of a request.
+// SignedIn is the account, the session and the person of a request.
 type SignedIn struct {
 	Account     *core.Account
 	Session     core.Session
-	Person      core.Person // without an id, with the role of an owner: the account's own sign-in
+	Person      core.Person // the account's own sign-in has no id and the role of an owner
 	HasPassword bool        // the person, or the account's own sign-in, has a password
 
 	secret string // of the session
 }
 
-// seesAll reports whether somebody sees and ends the sessions of everybody.
+// seesAll reports whether the person sees and ends all sessions of the account.
 func (si *SignedIn) seesAll() bool { return si.Person.Role.May(core.PermitOwn) }
 
-// sees reports whether somebody sees and ends the sessions of a person.
+// sees reports whether the person sees and ends the sessions of another person, or its own.
 func (si *SignedIn) sees(person string) bool { return si.seesAll() || person == si.Person.ID }
 
 // ErrFormToken means that a form was already sent, has expired, or belongs to another session.
@@ -91,8 +91,8 @@ func (s *Service) SignOut(ctx context.Context, si *SignedIn) error {
 	})
 }
 
-// SignOutEverywhere ends all sessions that [Service.Sessions] lists, and forgets their browsers. It ends the invitations that replace a password, those of
-// the same people who have signed in before. An owner also ends the links of the account.
+// SignOutEverywhere ends all sessions that [Service.Sessions] lists, and forgets the browsers of the same people. It also ends the open invitations of those
+// of them that have signed in before, and for an owner the links of the account.
 func (s *Service) SignOutEverywhere(ctx context.Context, si *SignedIn) error {
 	return s.updateAccess(ctx, si, func(ac *core.Access) {
 		ac.EndSessions(si.sees)
@@ -113,7 +113,7 @@ type PersonSession struct {
 	Person *core.Person // nil: the account's own sign-in
 }
 
-// Sessions returns the own sessions, and for an owner those of everybody, the latest first.
+// Sessions returns the sessions of the person, and for an owner all sessions of the account, the latest first.
 func (s *Service) Sessions(ctx context.Context, si *SignedIn) (list []PersonSession, err error) {
 	ac, err := s.store.Access(ctx, si.Account.ID)
 	if err != nil {
@@ -129,10 +129,10 @@ func (s *Service) Sessions(ctx context.Context, si *SignedIn) (list []PersonSess
 	return list, nil
 }
 
-// ErrNoSession means that a session to end is not among those that somebody sees.
+// ErrNoSession means that [Service.Sessions] does not list the session to end.
 var ErrNoSession = &core.Error{Code: core.CodeNotFound, Message: "There is no such session"}
 
-// EndSession ends the session with a digest, which [Service.Sessions] must list: otherwise it is [ErrNoSession].
+// EndSession ends the session with a digest. A session that [Service.Sessions] does not list is [ErrNoSession].
 func (s *Service) EndSession(ctx context.Context, si *SignedIn, d secrets.Digest) error {
 	_, err := s.store.UpdateAccess(ctx, si.Account.ID, func(ac *core.Access) error {
 		i := slices.IndexFunc(ac.Sessions, func(se core.Session) bool { return se.Digest.Equal(d) && si.sees(se.PersonID) })
@@ -163,8 +163,7 @@ func CheckPassword(password string) error {
 }
 
 // SetPassword sets the password of the person, or of the account's own sign-in. It ends all other sessions of the person and an open invitation, and for
-// the account's own sign-in all links.
-// If [Service.AsksPassword] returns true it checks the current password. A session may try
+// the account's own sign-in all links. If [Service.AsksPassword] returns true it checks the current password. A session may try
 // [WrongPasswords] passwords in [WrongPasswordsIn].
 func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, password string) (err error) {
 	if err := CheckPassword(password); err != nil {
