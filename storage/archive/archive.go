@@ -126,7 +126,7 @@ type Prices struct {
 	core.Prices
 }
 
-// WebhookEvent is the record of an event that the account remembers: it waits for webhooks, or must not be repeated. [Event] is another kind of record.
+// WebhookEvent is the record of an event for webhooks: the event waits for webhooks, or must not be repeated. An entry of a history is an [Event] instead.
 type WebhookEvent struct {
 	AccountID string `json:"account_id"`
 	core.Event

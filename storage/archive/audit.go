@@ -9,10 +9,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// auditSize is the size of an audit log.
+// auditSize is the number of entries in an audit log and their size.
 type auditSize struct{ entries, bytes int }
 
-// putAudit checks an entry of an audit log. A store drops entries beyond the bounds, so an archive has none.
+// putAudit checks an entry of an audit log. An archive has no entries beyond the bounds, because a store drops them.
 func (c *checker) putAudit(v *Audit) {
 	if !c.belongs(v.AccountID) || !c.rules("audit", v.ID(), v.Check()) {
 		return
@@ -32,8 +32,8 @@ func (c *checker) putAudit(v *Audit) {
 	}
 }
 
-// auditLog exports the audit log of an account, the oldest entry first. It reads the places of the pages first, because a store lists the newest entry
-// first. Entries that the store drops or appends meanwhile are left out.
+// auditLog exports the audit log of an account, the oldest entry first. A store lists the newest entry first, so auditLog first reads where each page begins,
+// and then the pages from the last to the first. Entries that the store drops or appends meanwhile are left out.
 func (e *export) auditLog(ctx context.Context) error {
 	pages := []int64{0}
 	for {
@@ -66,12 +66,12 @@ func (e *export) auditLog(ctx context.Context) error {
 	return nil
 }
 
-// isImport reports whether an entry is that of the import that has created an account. The archive of the import does not have it.
+// isImport reports whether an entry was left by the import that has created the account. The imported archive lacks this entry.
 func isImport(a *core.Account, e *core.AuditEntry) bool {
 	return e.Action == "account.import" && a.Import != nil && bytes.Contains(e.After, []byte(a.Import.SHA256))
 }
 
-// putAudit appends entries to the audit log of the account. The first ones replace those of an interrupted import.
+// putAudit appends entries to the audit log of the account. Before the first ones, it removes the entries of an interrupted import.
 func (w *writing) putAudit(ctx context.Context, batch []Record) error {
 	for more := !w.audited; more; {
 		var err error

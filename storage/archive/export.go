@@ -24,7 +24,7 @@ type ExportOptions struct {
 	page, entryPage int // resources and entries on a page; small in tests
 	held            int // records that an account may hold back; small in tests
 
-	compares bool // the export is compared with the archive that was imported
+	compares bool // the export is compared with the imported archive
 }
 
 // Progress says how far a pass over an archive has come.

@@ -26,8 +26,8 @@ type writing struct {
 
 	batch   []Record                       // records of one kind, which are written in one call
 	of      core.CounterID                 // the owner of the days or events in the batch
-	audited bool                           // the audit log of the account has the first entries of the archive
-	numbers map[string]*core.AccountImport // of the records, by account
+	audited bool                           // putAudit has removed the entries of an interrupted import
+	numbers map[string]*core.AccountImport // the numbers of records, by account
 	appends bool                           // the history of the batch has entries already
 	group   *errgroup.Group
 }
@@ -107,7 +107,7 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 	return nil
 }
 
-// countRecord counts a record of the account for the audit log.
+// countRecord counts a record of the account, for the entry account.import in the audit log.
 func (w *writing) countRecord(k Kind) {
 	if w.numbers == nil {
 		w.numbers = map[string]*core.AccountImport{}
@@ -214,7 +214,7 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 	return w.to.Update(ctx, w.account.ID, func(tx core.Tx) error { return putAll(tx, batch) })
 }
 
-// putAll puts prices, or webhooks, their events, plans, users or keys with the numbers that they have.
+// putAll puts records of one kind with their numbers: prices, webhooks, events, plans, users or keys.
 func putAll(tx core.Tx, batch []Record) error {
 	for _, r := range batch {
 		var err error

@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
-// auditLog describes the entries in an audit log.
+// auditLog is the record of the numbers and sizes of the entries in one audit log of an account.
 //
 //	first   uvarint: no entry has a smaller number
 //	last    uvarint: the number of the newest entry, 0 for none
@@ -24,6 +24,7 @@ func (l *auditLog) encode() (b []byte) {
 	return b
 }
 
+// logFlag tells the two audit logs of an account apart in paths.
 func logFlag(in resource.Scope) byte {
 	if in.Registry {
 		return 1
@@ -35,7 +36,7 @@ func auditLogPath(in resource.Scope) path {
 	return append(at(kindAuditLog).text(in.Account), logFlag(in))
 }
 
-// auditPath returns the path that the paths of all entries in a log begin with.
+// auditPath returns the prefix of the paths of all entries in a log.
 func auditPath(in resource.Scope) path { return append(at(kindAudit).text(in.Account), logFlag(in)) }
 
 func auditEntryPath(in resource.Scope, number int64) path { return auditPath(in).number(number) }
@@ -74,7 +75,7 @@ func (r reader) Audit(before int64, n int) (list []resource.AuditRecord, total i
 	return list, int(l.count), fault(err)
 }
 
-// changeAudit adds the writes of a change of an audit log. The caller holds Store.audits for the account since before the view was opened.
+// changeAudit adds the writes of a change of an audit log. The caller has locked Store.audits for the account before it opened the view.
 func (r view) changeAudit(w *writes, a *resource.Audit) error {
 	l, err := r.auditLog(a.Log)
 	if err != nil {
@@ -119,7 +120,7 @@ func (r view) changeAudit(w *writes, a *resource.Audit) error {
 	return nil
 }
 
-// newestAudit returns the number of the newest entry before one that w does not remove, 0 for none.
+// newestAudit returns the largest number below before whose entry w does not remove, 0 for none.
 func (r view) newestAudit(w *writes, in resource.Scope, before int64) (newest int64, err error) {
 	err = r.eachBefore(auditPath(in), auditEntryPath(in, before-1), func(p path, _ []byte) (bool, error) {
 		if _, removed := w.value(p); removed {
@@ -131,7 +132,7 @@ func (r view) newestAudit(w *writes, in resource.Scope, before int64) (newest in
 	return newest, err
 }
 
-// boundAudit removes the oldest entries of a log beyond its bounds: stored ones, and then new ones.
+// boundAudit removes the oldest entries of a log beyond its bounds: stored entries first, then new ones.
 func (r view) boundAudit(w *writes, a *resource.Audit, l *auditLog, remove func(number int64, size int)) error {
 	over := func() bool { return l.count > 1 && (l.count > core.MaxAuditEntries || l.bytes > core.MaxAuditBytes) }
 	if !over() {

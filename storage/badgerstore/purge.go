@@ -11,12 +11,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
-// The removal of an account removes its keys and users in ordinary transactions: see [resource.Resources.PurgeAccount]. What they leave behind is removed
-// without a redo record: pages with the records of deleted counters, days, request ids, holds and the audit log. The last transaction removes the record of
-// the account. Its redo record also names the account as purged: a replay has made pages of the deleted counters again, and removes them then. An
-// image that is older than the removal is followed by the same redo records.
+// The keys, users and other resources of an account are removed in ordinary transactions: see [resource.Resources.PurgeAccount]. Pages of deleted counters,
+// days, request ids, holds and the audit log stay behind. They are removed without a redo record. The last transaction removes the record of the account. Its
+// redo record names the account as purged: a replay, which has rebuilt the pages from the event log, removes them there. The event log has this redo record
+// behind every image that is older than the removal.
 
-// purged is an account that is removed.
+// purged names an account whose removal is complete.
 type purged struct {
 	number uint32
 	id     string
@@ -44,13 +44,13 @@ func (p purged) prefixes() (list []path) {
 	return list
 }
 
-// errPurgedEnough ends a call of Purge after purgeRecords records.
+// errPurgedEnough ends a call of Purge after purgeBytes.
 var errPurgedEnough = errors.New("the next call goes on")
 
-// purgeBytes is the size of the records that one call of Purge removes, about 4,000 of them.
+// purgeBytes is the size of the records that one call of Purge removes: 1 MiB, about 4,000 records.
 const purgeBytes = 1 << 20
 
-// Purge implements [resource.Database]. No checkpoint runs meanwhile: it may have taken the state of a counter from before its deletion.
+// Purge implements [resource.Database]. It excludes checkpoints: a running checkpoint may have a counter from before its deletion, and write it again.
 func (d database) Purge(ctx context.Context, a *core.Account) (more bool, err error) {
 	s := d.s
 	if err := s.enterToChange(); err != nil {
@@ -110,8 +110,8 @@ func (s *Store) removePurged(p purged, upTo int64) error {
 	return nil
 }
 
-// forgetPurged removes accounts from memory: what the next checkpoint would write, their rankings, and their numbers. Their counters are gone already,
-// except those of events that a replay has read.
+// forgetPurged removes accounts from memory: what the next checkpoint would write, their rankings, and their numbers. Only a replay still has counters of
+// the accounts.
 func (s *Store) forgetPurged(list []purged) {
 	for _, p := range list {
 		for i := range s.counters.shards {

@@ -28,7 +28,7 @@ func (r reader) After(kind resource.Kind, set string, number int64, n int) ([][]
 	if err != nil {
 		return nil, 0, fault(err)
 	}
-	offset := sort.Search(f.Len(), func(i int) bool { // about 16 reads of nodes that stay in memory
+	offset := sort.Search(f.Len(), func(i int) bool { // about 16 reads of cached nodes for 50,000 members
 		at, e := f.Page(i, 1)
 		err = firstOf(err, e)
 		return len(at) == 0 || at[0] > number

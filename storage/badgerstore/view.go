@@ -93,7 +93,7 @@ func (r view) each(prefix, from path, down bool, fn func(p path, value []byte) (
 	})
 }
 
-// eachBefore calls fn as eachFrom does, from the path from on and in descending order.
+// eachBefore calls fn as eachFrom does, but in descending order from the path from.
 func (r view) eachBefore(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
 	return r.each(prefix, from, true, fn)
 }

@@ -29,8 +29,8 @@ type writes struct {
 	byPath   map[string][]byte // the new values, nil to delete a record
 	dropped  []ref             // counters that are deleted with their histories
 	moved    []ref             // keys that move to another user: their open holds end
-	purged   []purged          // accounts that are removed: nothing of them stays
-	purges   bool              // see [resource.Changes]
+	purged   []purged          // accounts whose removal is complete
+	purges   bool              // see [resource.Changes.Purges]
 	bytes    int               // of paths and values
 	position int64             // of the redo record
 	err      error             // a record that Badger could not apply; it must not get into the event log, which is replayed at each start
@@ -56,7 +56,7 @@ func (w *writes) value(p path) (value []byte, ok bool) {
 	return value, ok
 }
 
-// purge removes everything of an account, see purge.go.
+// purge removes all records of an account, see purge.go.
 func (w *writes) purge(p purged) { w.purged = append(w.purged, p) }
 
 // fit reports whether the records fit into one transaction of Badger.

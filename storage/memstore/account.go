@@ -115,7 +115,7 @@ func (s *Store) account(name string) *core.Account {
 	return find(s.accounts, func(a *core.Account) bool { return a.Name == name && !a.Deleting })
 }
 
-// isMissing reports whether an account takes no writes: it is missing, or is being removed.
+// isMissing reports whether an account takes no writes, because it is missing or being removed.
 func (s *Store) isMissing(id string) bool {
 	a := find(s.accounts, hasID(id))
 	return a == nil || a.Deleting

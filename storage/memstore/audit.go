@@ -22,7 +22,7 @@ type auditLog struct {
 	bytes   int                // of all entries
 }
 
-// sizeOf returns the bytes of an entry as a database stores it.
+// sizeOf returns the size of an entry in a database, in bytes.
 func sizeOf(e *core.AuditEntry) int {
 	stored := *e
 	stored.Seq = 0
@@ -41,7 +41,7 @@ func (s *Store) audit(of auditName) *auditLog {
 	return s.audits[of]
 }
 
-// append appends the entries that fn adds to a log; none without a. The caller holds the lock.
+// append appends the entries that fn adds to a. A nil a has none. The caller holds the lock.
 func (s *Store) append(a *core.Auditing, registry bool, fn func(*core.Auditing)) {
 	if a == nil {
 		return

@@ -30,8 +30,7 @@ func list[T any](s *Store, p core.Page, all func() []*T) (items []*T, total int,
 	return items, total, err
 }
 
-// update changes the resource that find returns to what fn makes of a copy, and returns another copy. audit adds the change to a,
-// unless a is nil.
+// update runs fn on a copy of the resource that find returns, stores the copy, and returns another one. audit adds the change to a, unless a is nil.
 func update[T any](s *Store, missing error, find func() *T, fn func(*T) error, a *core.Auditing, audit func(a *core.Auditing, before, after *T)) (updated *T, err error) {
 	err = s.locked(func() error {
 		v := find()

@@ -83,8 +83,8 @@ func (s *Store) readBatch(ctx context.Context, b *batch) (version string, answer
 	return version, all[1:], nil
 }
 
-// commit runs commands that write if the slot still has the version. Otherwise it returns errStale. numbers are those of the new entries of
-// an audit log.
+// commit runs commands that write if the slot still has the version. Otherwise it returns errStale. numbers has the number of each new entry in an
+// audit log.
 func (s *Store) commit(ctx context.Context, b *batch, version string) (numbers []rueidis.RedisMessage, err error) {
 	// The next version is random. A counter would repeat versions after a failover that loses writes.
 	b.args[0], b.args[1] = version, strconv.FormatUint(rand.Uint64(), 36)

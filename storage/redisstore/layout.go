@@ -24,7 +24,7 @@ import (
 //	{registry}names                    hash: name of an account to its id
 //	{registry}owner-digests            hash: digest to owner's key
 //	{registry}lease:<name>             the holder of a lease, see scripts/lease.lua
-//	{registry}last                     hash: largest number of an account and of an owner's key so far, and how many accounts were removed (D)
+//	{registry}last                     hash: largest number of an account and of an owner's key so far, and the number of removed accounts (D)
 //
 //	{<account>}version                 random, changes with each write to the account
 //	{<account>}last                    hash: largest user ID, plan Seq and key Seq so far
@@ -35,7 +35,7 @@ import (
 //	{<account>}w:<id> n:<id> j:<id>    webhook, event, attempt to deliver an event: JSON
 //	{<account>}webhooks  events…       sorted sets of ids by number, one of events for each filter
 //	{<account>}attempts:<webhook>      sorted set: ids of the attempts in the delivery log of a webhook
-//	{<account>}audit                   sorted set: audit log of the users, plans, keys and prices, as above
+//	{<account>}audit                   sorted set: audit log of users, plans, keys, prices and webhooks, as above
 //	{<account>}locations               hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids by number, one for each filter
 //	{<account>}deleted                 hash: number of a chunk to days or hours of the deleted users, JSON, see record.AddDeleted

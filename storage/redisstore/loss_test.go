@@ -255,7 +255,7 @@ func TestEvictionRefuses(t *testing.T) {
 	w.checkAccepted(t, w.s)
 }
 
-// A missing account is a loss, as accounts are never deleted.
+// An account that is missing without a removal is a loss.
 func TestMissingAccountRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())

@@ -11,12 +11,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
-// purgeAfter is the time from the moment at which a node learns that an account is being removed to its first removal: longer than leaseFor. Then no node
-// takes the account for an existing one, and a transaction that began before finds another version of the account.
+// purgeAfter is how long a node waits between the first sight of an account with Deleting and its first removal. It is longer than leaseFor: after it, no
+// node takes the account for an existing one, and a transaction that began before finds another version of the account.
 const purgeAfter = leaseFor + beat
 
-// PurgeAccount implements [core.Store]. A tombstone of a user or key, and the versions of the account, stay for a minute more, and the record of an
-// ended hold for two days: Redis removes them when they expire.
+// PurgeAccount implements [core.Store]. Redis expires the tombstones of users and keys and the versions of the account after a minute, and the records of
+// ended holds after two days.
 func (s *Store) PurgeAccount(ctx context.Context, id string) (more bool, err error) {
 	seen, known := s.purging.LoadOrStore(id, time.Now())
 	if wait := purgeAfter - time.Since(seen.(time.Time)); known && wait > 0 || !known {
@@ -88,7 +88,7 @@ func (s *Store) purgeHolds(ctx context.Context, account string) (more bool, err 
 	return true, unavailable(s.do(ctx, s.client.B().Zrem().Key(holds).Member(ids...).Build()).Error())
 }
 
-// purgedVersion is the last version of the slot of an account. It expires after each transaction that has read an earlier version.
+// purgedVersion is the last version of the slot of an account. When it expires, all transactions that have read an earlier version have ended.
 const purgedVersion = "purged"
 
 // endVersion replaces the next version by one that expires.

@@ -52,7 +52,7 @@ type Store struct {
 
 	knownAccounts sync.Map             // ids of existing accounts, each with the value of accountStates before it was read
 	accountStates atomic.Uint64        // how often an account was closed, opened or removed, as far as this process knows
-	purging       sync.Map             // when this process saw first that an account is being removed: time.Time by id
+	purging       sync.Map             // time.Time by account id: when this process first saw the account being removed
 	writeLocks    keyedmutex.Mutex     // serializes the transactions of an account in this process
 	drains        singleflight.Group   // running drains of outboxes, by account
 	watch         *watch               // receives the changes of other processes

@@ -84,7 +84,7 @@ func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (tasks
 	if err := r.s.eachDigest(r.ctx, claimDigestScript, w.claims); err != nil {
 		return false, err
 	}
-	if c.Purges { // nobody would find the digests after the commit; until then, the keys of the account are unknown anyway
+	if c.Purges { // before the commit: after it, nothing lists the digests. The keys of an account that is being removed are unknown already
 		if err := r.s.eachDigest(r.ctx, releaseDigestScript, w.releases); err != nil {
 			return false, err
 		}

@@ -26,7 +26,7 @@ func (t *tx) appendAudit(c *Changes) (err error) {
 	return nil
 }
 
-// add adds an entry to those to append.
+// add adds an entry to Append.
 func (a *Audit) add(e *core.AuditEntry) error {
 	wanted := e.Wanted()
 	stored := *e
@@ -91,7 +91,7 @@ func (r Resources) AppendAudit(ctx context.Context, account string, entries []co
 	return nil
 }
 
-// changeAudit changes an audit log of an account, and sets made to the changes.
+// changeAudit changes an audit log of an account, and sets made to the stored changes.
 func (r Resources) changeAudit(ctx context.Context, in Scope, change func() (Audit, error), made **Changes) error {
 	return r.db.Change(ctx, in, func(rd Reader) (*Changes, error) {
 		t := newTx(rd)

@@ -40,7 +40,7 @@ func collect[T any](t *tx, c *Changes, in *table[T]) (list []*Change[T]) {
 		}
 		was, is := in.numberOf(ch.Before), max(in.numberOf(ch.After), ch.number)
 		c.Records = append(c.Records, Record{in.kind, id, is, was, ch.value})
-		c.Creates = c.Creates || ch.Before == nil && in.kind != Access && in.kind != Attempt // the result of a delivery is stored on a full disk, too
+		c.Creates = c.Creates || ch.Before == nil && in.kind != Access && in.kind != Attempt // a full disk refuses new resources, but not the result of a delivery
 		c.move(Member{was, id}, Member{is, id}, of(in.sets, ch.Before), of(in.sets, ch.After))
 	}
 	return list

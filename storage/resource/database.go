@@ -26,7 +26,7 @@ const (
 	Webhook  Kind = 'W'
 	Event    Kind = 'N'
 	Attempt  Kind = 'J' // an entry of the delivery log of a webhook
-	Removed  Kind = 'D' // has no records: its last number is that of removed accounts
+	Removed  Kind = 'D' // has no records: its last number is the number of removed accounts
 )
 
 // Scope is what a transaction reads and changes: the users, plans and keys of an account, or the registry, which has all accounts, owner's keys
@@ -52,14 +52,14 @@ type Database interface {
 	// otherwise fn runs again. Empty changes store nothing. An error of fn is returned as it is. Without room for
 	// more, changes that create a resource are [core.ErrUnavailable].
 	Change(ctx context.Context, in Scope, fn func(Reader) (*Changes, error)) error
-	// Purge removes a bounded part of what is left of an account without resources, owner's keys and access: all but its record, which the
-	// caller removes. It returns whether more is left. It may be repeated.
+	// Purge removes a bounded part of the data that the database keeps of an account beside its resources, owner's keys and access, which the caller
+	// has removed. The caller removes the record of the account afterwards. Purge returns whether more is left. It may be repeated.
 	Purge(ctx context.Context, a *core.Account) (more bool, err error)
 }
 
 // Reader reads the records of a scope. Its errors are errors of core.
 type Reader interface {
-	// Exists reports whether there is an account that the scope belongs to, and that is not being removed.
+	// Exists reports whether the account of the scope exists and is not being removed.
 	Exists() (bool, error)
 	// Records returns the record of each id, nil for a missing one.
 	Records(kind Kind, ids ...string) ([][]byte, error)
@@ -111,16 +111,16 @@ func (c *Changes) Empty() bool {
 	return len(c.Records)+len(c.Last)+len(c.Audit.Append) == 0 && c.Audit.Last == 0
 }
 
-// Audit is the change of an audit log. The database does it in the same step as the other changes.
+// Audit is the change of an audit log. The database makes it in the same step as the other changes.
 type Audit struct {
 	Log         Scope // names an account, also in the registry
 	Append      []*AuditRecord
-	First, Last int64 // removes the oldest entries with these numbers, at most [core.MaxImport]; 0 for none
+	First, Last int64 // remove the entries with numbers from First to Last, the oldest [core.MaxImport] of them; a Last of 0 removes none
 }
 
 // AuditRecord is the record of an entry in an audit log.
 type AuditRecord struct {
-	Number int64 // of a new entry: the number wanted. The database sets it to [core.NextAuditSeq]
+	Number int64 // of a new entry: the wanted number, see [core.AuditEntry.Wanted]. The database replaces it by [core.NextAuditSeq]
 	Value  []byte
 }
 

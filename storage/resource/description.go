@@ -20,7 +20,7 @@ type description[T any] struct {
 	duplicate func(Unique) error
 	missing   error
 
-	audit func(a *core.Auditing, before, after *T) // adds the change of a resource to the audit log; nil for what no actor changes
+	audit func(a *core.Auditing, before, after *T) // adds the change of a resource to the audit log; nil for kinds without entries
 }
 
 var accounts = &description[core.Account]{

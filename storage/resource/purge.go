@@ -8,13 +8,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// purgeAtOnce is the number of resources that one call of PurgeAccount removes. Their records fit into one transaction of Badger, and block a
-// master of Redis for some milliseconds.
+// purgeAtOnce is the number of resources that one call of PurgeAccount removes. Their records fit into one transaction of Badger. On Redis, their removal
+// blocks a master for some milliseconds.
 const purgeAtOnce = 200
 
-// PurgeAccount implements [core.Store]. Each step is a transaction, or may be repeated: after a crash, the next call goes on. First the keys go, and
-// with them their counters; then users, plans and prices; then owner's keys and access; then what the database keeps beside the resources; and
-// last, in one transaction, the record of the account.
+// PurgeAccount implements [core.Store]. Each step is a transaction, or may be repeated: after a crash, the next call goes on. The order is: keys with
+// their counters; users, plans, prices, events and webhooks; owner's keys and access; what the database keeps beside the resources; and last, in one
+// transaction, the record of the account.
 func (r Resources) PurgeAccount(ctx context.Context, id string) (more bool, err error) {
 	a, err := r.Account(ctx, id)
 	switch {
@@ -57,7 +57,7 @@ func (r Resources) PurgeAccount(ctx context.Context, id string) (more bool, err 
 	})
 }
 
-// purge makes the transaction one of the removal of an account. It leaves no entries in the audit log.
+// purge marks the transaction as part of the removal of an account. It leaves no entries in the audit log.
 func (t *tx) purge() { t.purges, t.auditing = true, nil }
 
 // purgeResources removes some keys, users, plans or events, the prices, or a webhook with its delivery log. It returns false if the account has none of them.
@@ -86,7 +86,7 @@ func (t *tx) purgeWebhook() (bool, error) {
 	return true, t.DeleteWebhook(list[0].ID)
 }
 
-// purgeAccess removes some owner's keys, or how people sign in. It returns false if the account has neither.
+// purgeAccess removes some owner's keys, or the Access. It returns false if the account has neither.
 func (t *tx) purgeAccess(account string) (bool, error) {
 	removed, err := purgeSome(t, &t.ownerKeys, ownerKeySet(account))
 	if removed || err != nil {

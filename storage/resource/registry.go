@@ -101,8 +101,8 @@ func (r Resources) UpdateAccess(ctx context.Context, account string, fn func(*co
 	}, fn)
 }
 
-// loadAccess reads the Access of an account. That of an account that nobody has set up is the zero Access. An account that is being removed gets no new
-// one.
+// loadAccess reads the Access of an account. That of an account that nobody has set up is the zero Access. An account that is being removed gets no
+// Access.
 func (t *tx) loadAccess(account string) error {
 	c, err := loadOne(t, &t.accesses, account)
 	if err != nil || c.Before != nil {
