@@ -11,7 +11,7 @@ import (
 // auditParams are the query parameters of the audit log.
 var auditParams = append([]string{"action", "actor", "target", "from", "to", "cursor"}, pageParams...)
 
-// act makes the changes of the request those of its owner's key.
+// act makes the owner's key of the request the actor of its changes.
 func (c *call) act() {
 	c.r = c.r.WithContext(core.WithActor(c.ctx(), core.Actor{Kind: core.ActorOwnerKey, ID: c.owner.ID, Name: c.owner.Name, IP: c.config.ClientIP(c.r)}))
 }
@@ -26,7 +26,7 @@ func viewAuditEntry(e core.AuditEntry) object {
 	}
 }
 
-// rawOrNull returns an object, which is null in JSON if there is none.
+// rawOrNull returns b, or nil for a nil b: null in JSON.
 func rawOrNull(b json.RawMessage) any {
 	if b == nil {
 		return nil

@@ -26,7 +26,7 @@ type route struct {
 	need   core.Permission
 	handle handler
 	params []string // the allowed query parameters
-	public bool     // needs no owner's key and no permission, and does not count for service_rate_limit
+	public bool     // needs neither owner's key nor permission, and does not count for service_rate_limit
 	plain  bool     // allowed over plain HTTP too
 }
 
@@ -186,7 +186,7 @@ func (e *endpoint) serve(c *call) error {
 		if err := c.permit(rt.need); err != nil {
 			return err
 		}
-		if rt.changes() && rt.need > core.PermitValidate { // a decision is no change of the account
+		if rt.changes() && rt.need > core.PermitValidate { // the audit log has no decisions
 			c.act()
 		}
 	}

@@ -11,7 +11,7 @@ func ofWebhook(h func(c *call, id string) error) handler { return ofID(core.ErrW
 
 func viewWebhook(w *core.Webhook) object { return webhookWith(nil, w) }
 
-// viewNewSecret shows a webhook with its secret, which no other answer has.
+// viewNewSecret shows a webhook with its secret: only after its creation and after a rotation.
 func viewNewSecret(w *core.Webhook) object {
 	return webhookWith(object{{"secret", string(w.Secrets[0].Value)}}, w)
 }
@@ -22,7 +22,7 @@ func webhookWith(more object, w *core.Webhook) object {
 		field{"dropped", w.Dropped}).and(w.CreatedAt, w.UpdatedAt)
 }
 
-// webhookAnswers are the members of answers that a body may repeat.
+// webhookAnswers are the members of an answer that the body of an update may have. They change nothing.
 var webhookAnswers = []string{"id", "secret", "disabled_reason", "disabled_at", "failing_since", "dropped", "created_at", "updated_at"}
 
 func listWebhooks(c *call) error {
@@ -38,7 +38,7 @@ func rotateWebhook(c *call, id string) error {
 	return reply(viewNewSecret)(c, http.StatusOK, w, err)
 }
 
-// testWebhook sends a test, and answers with its result: also of a test that has failed.
+// testWebhook sends a test, and answers with its result. A failed test is no error of the request.
 func testWebhook(c *call, id string) error {
 	if _, err := decode(c, func(*members) struct{} { return struct{}{} }); err != nil {
 		return err

@@ -53,7 +53,7 @@ func (c *comparison) matchWebhooks() {
 	}
 }
 
-// webhookSteps returns the steps of the webhooks. Others are deleted first: an account has few.
+// webhookSteps returns the steps of the webhooks. The webhooks that the file lacks are deleted first, because an account has at most core.MaxWebhooks.
 func (c *comparison) webhookSteps() (steps []*step) {
 	if c.prune && c.file.hasWebhooks {
 		for _, w := range c.current.webhooks {
@@ -106,7 +106,7 @@ func (c *comparison) sameWebhook(w *core.Webhook) error {
 		return errStale
 	case err != nil:
 		return err
-	case !now.UpdatedAt.Equal(w.UpdatedAt) || now.Inactive != w.Inactive: // deliveries that fail disable a webhook without a change of its time
+	case !now.UpdatedAt.Equal(w.UpdatedAt) || now.Inactive != w.Inactive: // failed deliveries disable a webhook without another UpdatedAt
 		return errStale
 	}
 	return nil

@@ -27,8 +27,8 @@ type API struct {
 	// Whether to serve the dashboard. Default: true.
 	Dashboard *bool `json:"dashboard,omitempty"`
 
-	// The email of the person whom an authentication handler in front has authenticated, such as `{http.auth.user.email}`. That person of
-	// an account signs in to the dashboard without a password. It needs placeholders whose values no client chooses. Default: nobody is.
+	// One placeholder with the email that an authentication handler in front has authenticated, such as `{http.auth.user.email}`. The person with
+	// this email signs in to the dashboard without a password. No client may choose the value. Default: each sign-in needs a password or a link.
 	People string `json:"people,omitempty"`
 
 	app       *App
@@ -75,7 +75,7 @@ func checkPeople(people string) error {
 	return fmt.Errorf("people: no authentication sets %s: want a placeholder of http.auth, http.request.tls.client, http.vars, or of http.request.header behind forward_auth, such as {http.auth.user.email}", secrets.MaskSecrets(people))
 }
 
-// email returns the email of the person whom the server has authenticated for a request, "" for nobody.
+// email returns the email that the server has authenticated for a request, "" for none.
 func (a *API) email(r *http.Request) string {
 	if a.People == "" {
 		return ""

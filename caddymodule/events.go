@@ -161,12 +161,12 @@ func (q *eventQueue) close() {
 // eventsTotal counts the events of accounts that this process has stored.
 var eventsTotal = newCounterVec("events_total", "Events of accounts that this node has stored, by their type.", "type")
 
-// happened queues an event of an account. Its data is the data of the event, and the name of the account.
+// happened queues an event of an account for Caddy's handlers, with its data and the name of the account.
 func (l *live) happened(account string, e *core.Event) {
 	eventsTotal.WithLabelValues(e.Type).Inc()
 	l.events.putOrDrop(event{e.Type, func() map[string]any {
 		d := json.NewDecoder(bytes.NewReader(e.Data))
-		d.UseNumber() // a large number of a user is written whole
+		d.UseNumber() // a float64 would round large numbers
 		data := map[string]any{}
 		_ = d.Decode(&data) // core writes valid JSON
 		data["account"] = l.names.name(account)

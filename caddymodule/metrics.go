@@ -226,8 +226,8 @@ func (m *metricSet) counter(l decisionLabels, names *accountNames) prometheus.Co
 	return c
 }
 
-// accountNames caches the names of accounts by their ids, without secrets: customers choose the names. After an account is renamed, the names on other nodes
-// change with the next reload.
+// accountNames caches the names of accounts by their ids, without secrets: customers choose the names. Other nodes have the new name of an account after
+// their next reload.
 type accountNames struct {
 	service *service.Service
 	byID    sync.Map // of strings

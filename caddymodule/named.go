@@ -9,13 +9,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// gatewayAccounts are the names of accounts in the gateways of a config.
+// gatewayAccounts are the names of the accounts of the gateways in a config.
 type gatewayAccounts struct {
 	mu    sync.Mutex
 	names map[string]bool
 }
 
-// add adds the name of the account of a gateway.
 func (g *gatewayAccounts) add(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,8 +31,7 @@ func (g *gatewayAccounts) sorted() []string {
 	return slices.Sorted(maps.Keys(g.names))
 }
 
-// Directives returns the directives of the running config that name one of the accounts, as a Caddyfile has them. It knows the config of this
-// process only.
+// Directives describes the directives of the running config that name one of the accounts. Other nodes may have other configs.
 func (o *OpenStore) Directives(names ...string) (list []string) {
 	for _, acc := range o.app.Accounts {
 		if slices.Contains(names, acc.Name) {
@@ -48,5 +46,5 @@ func (o *OpenStore) Directives(names ...string) (list []string) {
 	return list
 }
 
-// Renamed tells the metrics the name of an account.
+// Renamed gives the metrics the new name of an account.
 func (o *OpenStore) Renamed(a *core.Account) { o.live.names.add(a) }

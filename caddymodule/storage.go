@@ -142,7 +142,7 @@ func (l *live) Destruct() error {
 	l.stopWatch()
 	ctx, cancel := context.WithTimeout(context.Background(), maxFlush)
 	defer cancel()
-	_ = l.service.FlushEvents(ctx) // what is left is found in the counters at the next start
+	_ = l.service.FlushEvents(ctx) // the next start makes the other events of limits again
 	l.sender.Close()
 	l.events.close()
 	return l.store.Close()

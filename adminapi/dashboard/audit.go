@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// acting makes the changes of the request those of the person who is signed in. The account's own sign-in has the id sign_in and the name of the account.
+// acting makes the signed-in person the actor of the changes of the request. The account's own sign-in has the id sign_in and the name of the account.
 func (q *request) acting() {
 	p := &q.signedIn.Person
 	by := core.Actor{Kind: core.ActorPerson, ID: cmp.Or(p.ID, core.OwnSignIn), Name: cmp.Or(p.Name, q.signedIn.Account.Name), IP: q.s.config.ClientIP(q.r)}
@@ -78,7 +78,7 @@ func dayIn(name, text string) (time.Time, error) {
 	return t, nil
 }
 
-// whoIs describes an actor.
+// whoIs returns the text of the column Who for an actor.
 func whoIs(a core.Actor) string {
 	switch {
 	case a.Kind == core.ActorOwnerKey:
@@ -95,7 +95,7 @@ func whoIs(a core.Actor) string {
 	return a.Name
 }
 
-// targetPage returns the address of the page of a target.
+// targetPage returns the address of the page of a target, "" for none.
 func targetPage(t core.AuditTarget, deleted bool) string {
 	switch page := map[string]string{"plan": "plans", "user": "users", "key": "keys"}[t.Kind]; {
 	case t.Kind == "prices":
@@ -108,7 +108,7 @@ func targetPage(t core.AuditTarget, deleted bool) string {
 	return ""
 }
 
-// changesOf returns the members of an entry in their order.
+// changesOf returns the members that an entry has before or after the change, in their order.
 func changesOf(before, after json.RawMessage) (list []auditChange) {
 	index := map[string]int{}
 	add := func(object json.RawMessage, set func(*auditChange, string)) {

@@ -2,7 +2,7 @@ package dashboard
 
 import "strings"
 
-// The words of a User-Agent that name a browser and a system. The first that a text holds counts: most browsers also name others.
+// The words of a User-Agent that name a browser or a system. The first word in a list that the User-Agent has counts: most browsers also name others.
 var (
 	browserWords = [][2]string{{"Edg", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"FxiOS/", "Firefox"}, {"CriOS/", "Chrome"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}}
 	systemWords  = [][2]string{{"Windows", "Windows"}, {"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}}

@@ -26,10 +26,10 @@ type kind[K, R, P any] struct {
 	create  func(*service.Service, context.Context, string, P) (r *R, secret string, err error)
 	update  func(*service.Service, context.Context, string, K, P) (*R, error)
 	disable func(disabled bool) P // nil if it cannot be disabled
-	toStop  core.Permission       // to disable one; enabling needs [core.PermitEdit]
+	toStop  core.Permission       // to disable a resource; to enable it needs [core.PermitEdit]
 	remove  func(*service.Service, context.Context, string, K) error
 	missing error
-	signs   bool                                                          // the secret of a new one is kept, because it signs
+	signs   bool                                                          // the server keeps the secret of a new resource, because the secret signs
 	losses  func(*request, *R) (points []string, refused bool, err error) // consequences of the deletion
 	adjust  func(*request, K, service.AdjustmentCall) error               // nil if it has no usage
 }
@@ -150,7 +150,7 @@ var errChanged = core.Invalid("", "Someone changed it meanwhile. Look at what it
 // version names the version of a resource that a form shows.
 func version(updated time.Time) string { return strconv.FormatInt(updated.UnixMilli(), 10) }
 
-// disableForm returns a form with one button that disables or enables a resource, the zero form for a role that may not.
+// disableForm returns a form with one button that disables or enables a resource. It is the zero form if the role lacks the permission.
 func (k *kind[K, R, P]) disableForm(q *request, r *R, disabled bool) form {
 	if !q.may(k.permitDisabled(!disabled)) {
 		return form{}

@@ -19,7 +19,7 @@ type ownerKeyRow struct {
 // newSecret is the data of a page that shows a new secret once.
 type newSecret struct {
 	What, Name, Secret string
-	Signs              bool   // the server keeps the secret, because it signs
+	Signs              bool   // the server keeps the secret, because the secret signs
 	Say                string // the fate of the old key, "" for none
 	Back               string // URL of the next page
 }
@@ -43,7 +43,7 @@ func ownerKeysPage(q *request) error {
 	return q.render(http.StatusOK, "owner-keys", "Owner's keys", listView{Rows: rows, Pager: q.pager(p, len(rows), len(all), p.Offset()+len(rows) < len(all))})
 }
 
-// The choices of a role.
+// The options of the field "role" in forms.
 var (
 	personRoles = []option{
 		{string(core.RoleViewer), "Viewer", "Sees everything but secrets."},

@@ -12,7 +12,7 @@ import (
 // personRow is a person in the list.
 type personRow struct {
 	core.Person
-	You bool // is signed in
+	You bool // the person is signed in here
 }
 
 func peoplePage(q *request) error {
@@ -110,7 +110,7 @@ var removePersonPage = formPage[*core.Person]{
 	},
 }
 
-// Waits reports whether the person has an invitation that works, and has never signed in.
+// Waits reports whether the person has an open invitation, and has never signed in.
 func (r personRow) Waits() bool { return r.Invitation != nil && r.SeenAt.IsZero() }
 
 // Until returns the end of the invitation.

@@ -5,8 +5,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/signin"
 )
 
-// routes are the pages and posted forms, by method and path below Base. All need a session, and a form needs an
-// unused token.
+// routes are the pages and posted forms, by method and path below Base. Each needs a session, and a posted form an unused token.
 type routes map[string]route
 
 // route is a page or a posted form, with the permission that it needs.
@@ -57,12 +56,12 @@ func newRoutes() routes {
 	return rs
 }
 
-// addForm adds a page with a form, which posts to action. Both need the permission. find reads what the form is about.
+// addForm adds a page with a form, which posts to action. Both need the permission. find reads the resource of the form.
 func addForm[T any](rs routes, need core.Permission, page, action string, find func(*request) (T, error), p formPage[T]) {
 	rs["GET "+page], rs["POST "+action] = route{need, of(find)(p.get)}, route{need, of(find)(p.post)}
 }
 
-// permitting requires a permission.
+// permitting returns a handler that refuses a role without the permission.
 func permitting(need core.Permission, h handler) handler {
 	return func(q *request) error {
 		if err := q.signedIn.Person.Role.Needs(need); err != nil {
@@ -72,5 +71,5 @@ func permitting(need core.Permission, h handler) handler {
 	}
 }
 
-// may reports whether whoever is signed in has a permission.
+// may reports whether the role of the signed-in person has a permission.
 func (q *request) may(p core.Permission) bool { return q.signedIn.Person.Role.May(p) }

@@ -39,10 +39,10 @@ type Config struct {
 	Secure func(*http.Request) bool
 	// ClientIP returns the address of the client.
 	ClientIP func(*http.Request) string
-	// Email returns the email of the person whom the server has authenticated for the request, "" for nobody. That person signs in without
-	// a password.
+	// Email returns the email that the server has authenticated for the request, "" for none. The person with this email signs in without a
+	// password.
 	Email func(*http.Request) string
-	// Account is the name of the account that such a person signs in to, "" if the person names it.
+	// Account is the account of a sign-in by Email. If it is "", the form asks for the name of the account.
 	Account string
 	// TestWebhook sends a test to a webhook, and returns the attempt.
 	TestWebhook func(ctx context.Context, account, id string) (*core.Attempt, error)

@@ -83,8 +83,8 @@ func (q *request) askToSignIn() {
 
 type signInView struct {
 	Text  string
-	Help  bool   // say how to get a link
-	Email string // of the person whom the server has authenticated, "" for nobody
+	Help  bool   // the page says how to get a link
+	Email string // the email that the server has authenticated, "" for none
 	Form  form
 }
 
@@ -124,8 +124,8 @@ func (q *request) showSignIn(status int, link, next string, in signin.Login, fau
 	return q.render(status, "sign-in", "Sign in", v)
 }
 
-// showServerSignIn shows the sign-in page of somebody whom the server has authenticated: without a password, for the account of the
-// configuration or one that is named.
+// showServerSignIn shows the sign-in page for an email that the server has authenticated: without a password, for the account of the configuration, or
+// with a field for the name of the account.
 func (q *request) showServerSignIn(status int, email, next, account string, fault error) error {
 	v := signInView{Text: "This server knows you as " + email + ".", Email: email}
 	v.Form = form{Action: Base + "sign-in", Submit: "Continue", Fault: errorText(fault), Hidden: []hidden{{"next", next}, {"by", byServer}}}
@@ -138,7 +138,7 @@ func (q *request) showServerSignIn(status int, email, next, account string, faul
 // byServer is the value of the field "by" of a form without a password.
 const byServer = "server"
 
-// signInByServer signs in the person whom the server has authenticated. The form is from the own page: see [Server.serve].
+// signInByServer signs in the person whose email the server has authenticated. [Server.serve] has refused forms of other sites.
 func (q *request) signInByServer() error {
 	email, post := q.s.config.Email(q.r), q.r.PostForm
 	if email == "" {
@@ -160,7 +160,7 @@ func (q *request) signInByServer() error {
 	return q.startSession(in, byServer, post.Get("next"))
 }
 
-// errNotKnown means that the server has not authenticated the client.
+// errNotKnown means that the server has authenticated no email for the request.
 var errNotKnown = &core.Error{Code: core.CodeUnauthorized, Message: "This server does not know you: sign in with a password"}
 
 // newPasswordField is the field of a new password.
@@ -231,7 +231,7 @@ var refusals = []struct {
 	{signin.ErrBusy, http.StatusServiceUnavailable, retryBusy, "too many passwords wait"},
 }
 
-// refuseSignIn shows the form again with the fault: that of the invitation if the password is too short. It returns any other error.
+// refuseSignIn shows the form again with the fault. A fault of a new password keeps the form of the invitation. refuseSignIn returns any other error.
 func (q *request) refuseSignIn(err error, link, next string, in signin.Login) error {
 	if status, ok := formStatus(err); ok && core.ErrorCode(err) == core.CodeValidation {
 		return q.showSignIn(status, link, next, signin.Login{}, err)
@@ -294,7 +294,7 @@ type sessionView struct {
 	This bool
 }
 
-// Hex returns the digest of the session, which is no secret.
+// Hex returns the digest of the session in hexadecimal digits. The digest is not a secret.
 func (v sessionView) Hex() string { return hex.EncodeToString(v.Digest[:]) }
 
 func settingsPage(q *request) error {

@@ -21,8 +21,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// templates are the pages by role and name. Each file defines "main" and uses the layout and the components. The function "may" of a template
-// reports whether the role has a permission. A stranger has the role "".
+// templates are the pages by role and name; the role is "" without a session. Each file defines "main" and uses the layout and the components. In a template,
+// "may" reports whether the role has a permission.
 var templates = map[core.Role]map[string]*template.Template{}
 
 func init() {

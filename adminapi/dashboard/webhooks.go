@@ -22,9 +22,9 @@ func webhooksPage(q *request) error {
 type webhookView struct {
 	*core.Webhook
 	Wanted   []string   // the types of events, without their prefix
-	Former   *time.Time // until when the former secret signs along; nil for none
+	Former   *time.Time // the former secret also signs until then; nil for none
 	Attempts []*core.Attempt
-	Test     form // without a button for a role that may not
+	Test     form // the zero form if the role lacks the permission
 }
 
 func webhookPage(q *request, w *core.Webhook) error {
@@ -91,7 +91,7 @@ var webhookRotation = formPage[*core.Webhook]{
 			return err
 		}
 		return q.showSecret(newSecret{What: "secret", Name: w.URL, Secret: string(w.Secrets[0].Value), Signs: true, Back: href("webhooks", w.ID),
-			Say: "The old secret signs along for 24 hours."})
+			Say: "For 24 hours, the old secret signs each delivery, too."})
 	},
 }
 

@@ -61,7 +61,7 @@ func TestWebhooks(t *testing.T) {
 	}
 	status = http.StatusTeapot
 	b.send(path, strings.TrimPrefix(path, "/dashboard/")+"/test", nil).want(t, 200, "The test has failed", "The receiver has answered 418")
-	b.send(path+"/rotate", strings.TrimPrefix(path, "/dashboard/")+"/rotate", nil).want(t, 200, "whsec_", "signs along for 24 hours")
+	b.send(path+"/rotate", strings.TrimPrefix(path, "/dashboard/")+"/rotate", nil).want(t, 200, "whsec_", "For 24 hours, the old secret signs each delivery, too.")
 	b.get(path).want(t, 200, "The old secret signs until")
 	b.send(path+"/edit", strings.TrimPrefix(path, "/dashboard/"), url.Values{"url": {receiver.URL}, "events": {""}, "is_active": {"false"}, "seen": {seenPattern.FindStringSubmatch(b.get(path + "/edit").body)[1]}}).
 		want(t, 200, "Saved.", "disabled", "all")

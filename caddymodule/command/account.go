@@ -113,7 +113,7 @@ func runKeyCreate(c *adminClient, args []string) error {
 	return c.printf("Owner key %s (%s)\nThe key is shown this once.\n", k.Key, k.ID)
 }
 
-// expiryOf returns the time that --expires names, nil for none.
+// expiryOf returns the time of the flag --expires, nil for "".
 func expiryOf(text string, now time.Time) (*time.Time, error) {
 	if text == "" {
 		return nil, nil

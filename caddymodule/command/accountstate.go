@@ -16,7 +16,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// accountStateCommands returns the commands that rename, close and open an account.
+// accountStateCommands returns the commands that rename, disable, enable and delete an account.
 func accountStateCommands() []*cobra.Command {
 	return []*cobra.Command{
 		subcommand("rename NAME NEW-NAME", "Gives an account another name", "limitkeeper account rename acme acme-europe", runAccountRename),
@@ -35,7 +35,7 @@ func accountDeleteCommand() *cobra.Command {
 // accountStateView is an account after its name or state has changed.
 type accountStateView struct {
 	accountView
-	Directives []string `json:"directives,omitempty"` // of the running config, that name the account
+	Directives []string `json:"directives,omitempty"` // the directives of the running config that name the account
 }
 
 func runAccountRename(c *adminClient, args []string) error {
@@ -94,7 +94,7 @@ func (c *adminClient) confirm(name string) error {
 	return nil
 }
 
-// named returns a text with the directives that name an account, "" without any. Other nodes have configurations of their own.
+// named returns a text and the directives that name an account, "" without directives.
 func named(directives []string, text string) string {
 	if len(directives) == 0 {
 		return ""
@@ -137,8 +137,8 @@ func disableAccount(disabled bool) adminHandler {
 	})
 }
 
-// deleteAccount begins the deletion of an account, unless the running config names it: a gateway would refuse every key, and the global option would make
-// the account again.
+// deleteAccount begins the deletion of an account, unless the running config names the account. Otherwise a gateway would refuse every key, and the global
+// option would create the account again.
 func deleteAccount(running *caddymodule.OpenStore, r *http.Request, a *core.Account) (any, error) {
 	names := []string{a.Name}
 	for _, former := range a.FormerNames { // a gateway that has not been reloaded since the account was renamed still serves it

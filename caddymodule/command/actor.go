@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// The header fields with which a command tells a server who runs it, for the audit log. The admin endpoint trusts them, as it trusts everything.
+// The header fields by which a command names itself and its user to the server, for the audit log. The admin endpoint trusts its clients.
 const (
 	commandHeader = "Limitkeeper-Command"
 	userHeader    = "Limitkeeper-User"
@@ -22,8 +22,7 @@ const (
 // maxActor bounds the name of a command and of a user, in bytes.
 const maxActor = 128
 
-// actorOf returns the actor of a command: the command, such as "account key create", and the user of the system. For sudo, that is the user who has
-// called sudo.
+// actorOf returns the actor of a command: the command, such as "account key create", and the user of the system. Under sudo, that is SUDO_USER.
 func actorOf(cmd *cobra.Command) core.Actor {
 	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
 	who := os.Getenv("SUDO_USER")

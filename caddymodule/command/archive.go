@@ -100,7 +100,7 @@ func (t *transfer) use(n *namedStore, fn func(core.Importer) error) error {
 }
 
 // useService is use for the store of --store, which must exist, with a service that has the caps of the config. The
-// context is that of the actor of the command.
+// context has the command as its actor.
 func (t *transfer) useService(ctx caddy.Context, store string, fn func(context.Context, *service.Service, core.Importer) error) error {
 	n, err := t.named(ctx, "--store", store, true)
 	if err != nil {

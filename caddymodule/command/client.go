@@ -95,7 +95,7 @@ func addAdminFlags(cmd *cobra.Command) {
 // adminClient sends the requests of a command to the admin endpoint of a running server.
 type adminClient struct {
 	ctx     context.Context
-	actor   core.Actor // who runs the command
+	actor   core.Actor // the command and its user
 	address string     // "" until the first request
 	json    bool
 	in      io.Reader

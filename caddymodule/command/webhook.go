@@ -24,7 +24,7 @@ func accountWebhookCommand() *cobra.Command {
 	cmd.AddCommand(
 		create,
 		subcommand("list ACCOUNT", "Lists the webhooks of an account", "limitkeeper account webhook list acme", runWebhookList),
-		subcommand("rotate ACCOUNT WEBHOOK", "Prints a new secret of a webhook; the former one signs along for 24 hours", "limitkeeper account webhook rotate acme "+id, runWebhookRotate),
+		subcommand("rotate ACCOUNT WEBHOOK", "Prints a new secret of a webhook; for 24 hours, the former one signs, too", "limitkeeper account webhook rotate acme "+id, runWebhookRotate),
 		subcommand("test ACCOUNT WEBHOOK", "Sends a test to a webhook and prints the result", "limitkeeper account webhook test acme "+id, runWebhookTest),
 		subcommand("enable ACCOUNT WEBHOOK", "Enables a webhook, which gets later events", "limitkeeper account webhook enable acme "+id, runWebhookSet(true)),
 		subcommand("disable ACCOUNT WEBHOOK", "Disables a webhook, which loses the events that wait for it", "limitkeeper account webhook disable acme "+id, runWebhookSet(false)),
@@ -82,7 +82,7 @@ func runWebhookRotate(c *adminClient, args []string) error {
 	if err := c.call(http.MethodPost, accountPath("webhooks/rotate", args[0], args[1]), nil, &w); err != nil {
 		return fmt.Errorf("rotating the secret of webhook %s of account %q: %w", args[1], args[0], err)
 	}
-	return c.printf("Secret %s\nThe secret is shown this once. For 24 hours, the former one signs along.\n", w.Secret)
+	return c.printf("Secret %s\nThe secret is shown this once. For 24 hours, the former one signs each delivery, too.\n", w.Secret)
 }
 
 func runWebhookTest(c *adminClient, args []string) error {
