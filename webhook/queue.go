@@ -137,18 +137,18 @@ func (q *queue) noteFailure(now time.Time) {
 	q.pause = now.Add(min(minPause<<min(q.failed-1, 20), maxPause))
 }
 
-// After recoveredFrom failures in a row, a success shows that the receiver is back: events that have waited longer than soon are then tried again soon.
+// After recoveredFrom failures in a row, a success shows that the receiver is back. The waiting events are then tried within recoveryDelay.
 const (
 	recoveredFrom = 5
-	soon          = 10 * time.Second
+	recoveryDelay = 10 * time.Second
 )
 
 // noteSuccess ends the pause of the webhook.
 func (q *queue) noteSuccess(now time.Time) {
 	if q.failed >= recoveredFrom {
 		for i := range q.waiting {
-			if q.waiting[i].next.After(now.Add(soon)) {
-				q.waiting[i].next = now.Add(soon)
+			if q.waiting[i].next.After(now.Add(recoveryDelay)) {
+				q.waiting[i].next = now.Add(recoveryDelay)
 			}
 		}
 	}

@@ -54,7 +54,7 @@ func auditPage(q *request) error {
 	}
 	rows := make([]auditRow, len(entries))
 	for i, e := range entries {
-		rows[i] = auditRow{e, whoIs(e.Actor), targetPage(e.Target, e.After == nil), changesOf(e.Before, e.After)}
+		rows[i] = auditRow{e, actorText(e.Actor), targetPage(e.Target, e.After == nil), changesOf(e.Before, e.After)}
 	}
 	text := func(name, label, placeholder string) field {
 		return field{Name: name, Label: label, Type: "search", Value: q.query(name), Placeholder: placeholder}
@@ -78,8 +78,8 @@ func dayIn(name, text string) (time.Time, error) {
 	return t, nil
 }
 
-// whoIs returns the text of the column Who for an actor.
-func whoIs(a core.Actor) string {
+// actorText describes an actor for people.
+func actorText(a core.Actor) string {
 	switch {
 	case a.Kind == core.ActorOwnerKey:
 		return "owner’s key " + a.Name

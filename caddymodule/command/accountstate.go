@@ -44,7 +44,7 @@ func runAccountRename(c *adminClient, args []string) error {
 		return fmt.Errorf("renaming account %q: %w", args[0], err)
 	}
 	return c.printf("Account %s is now %s (%s). Its keys, sessions and links keep working.\n%s", printable(args[0]), printable(a.Name), a.ID,
-		named(a.Directives, "The running configuration has the former name. Before you reload or restart, change the name in:"))
+		withDirectives(a.Directives, "The running configuration has the former name. Before you reload or restart, change the name in:"))
 }
 
 func runAccountDisable(c *adminClient, args []string) error {
@@ -53,7 +53,7 @@ func runAccountDisable(c *adminClient, args []string) error {
 		return fmt.Errorf("disabling account %q: %w", args[0], err)
 	}
 	return c.printf("Account %s is disabled: its keys, owner's keys, sessions and links answer as unknown. Nothing is lost: limitkeeper account enable brings it back.\n%s",
-		printable(a.Name), named(a.Directives, "The running configuration names the account. It stays disabled after a reload or restart, and these refuse its keys:"))
+		printable(a.Name), withDirectives(a.Directives, "The running configuration names the account. It stays disabled after a reload or restart, and these refuse its keys:"))
 }
 
 func runAccountEnable(c *adminClient, args []string) error {
@@ -94,8 +94,8 @@ func (c *adminClient) confirm(name string) error {
 	return nil
 }
 
-// named returns a text and the directives that name an account, "" without directives.
-func named(directives []string, text string) string {
+// withDirectives returns a text followed by directives, "" without directives.
+func withDirectives(directives []string, text string) string {
 	if len(directives) == 0 {
 		return ""
 	}

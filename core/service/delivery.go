@@ -253,8 +253,8 @@ func (s *Service) countDropped(ctx context.Context, account, webhook string, n i
 	})
 }
 
-// maxMemory is how many days ahead the Until of an event is at most: 10 years, for a limit without a reset.
-const maxMemory = 10*366 + 1
+// maxRememberedDays is how many days ahead the Until of an event is at most: 10 years, for a limit without a reset.
+const maxRememberedDays = 10*366 + 1
 
 // SweepEvents deletes the events of an account whose Until is on a day from the day from to yesterday. It returns the day from which the next sweep
 // continues. A from of 0 is the day of the oldest event. While the account has more than most events, SweepEvents also deletes later events that
@@ -274,7 +274,7 @@ func (s *Service) SweepEvents(ctx context.Context, account string, from core.Dat
 		}
 	}
 	_, total, err = s.store.Events(ctx, account, core.EventFilter{}, 0, 0)
-	for day := today; err == nil && total > most && day <= today+maxMemory; day++ {
+	for day := today; err == nil && total > most && day <= today+maxRememberedDays; day++ {
 		var n int
 		if _, n, err = s.store.Events(ctx, account, core.EventFilter{Until: day}, 0, 0); err == nil {
 			err = s.sweepDay(ctx, account, day, min(n, total-most), true)

@@ -121,7 +121,7 @@ func (s *Service) ExtendHold(ctx context.Context, account, id string, lasts time
 	return s.store.ExtendHold(ctx, account, id, now, now.UTC().Truncate(time.Millisecond).Add(lasts))
 }
 
-// ExpireHolds ends the expired holds of all accounts, disabled ones included, except those that are being deleted.
+// ExpireHolds ends the expired holds of all accounts, disabled or not, except accounts that are being deleted.
 func (s *Service) ExpireHolds(ctx context.Context) error {
 	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
 	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
@@ -243,7 +243,7 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	return &Settled{*after, repeated}, nil
 }
 
-// anchorsOf returns the anchors of a user, also of a closed account: the requests that were in flight when it was closed still settle.
+// anchorsOf returns the anchors of a user, also of a closed account: requests in flight at the closing still settle.
 func (s *Service) anchorsOf(ctx context.Context, account string, user int64) (core.Anchors, error) {
 	u, err := s.users.get(ctx, userRef{account, user})
 	if err == nil {

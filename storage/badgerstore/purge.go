@@ -31,8 +31,8 @@ func decodePurged(b path) (p purged, ok bool) {
 	return p, r.Ended() && !r.Failed()
 }
 
-// prefixes returns the prefixes of all records of the account that are not in the registry. An index goes before what it lists, because a listed
-// record that is missing is damage.
+// prefixes returns the prefixes of all records of the account outside of the registry, in the order of their removal. An index precedes the records that it
+// lists, because a listed record that is missing is damage.
 func (p purged) prefixes() (list []path) {
 	for _, kind := range []byte{kindPages, kindCounter, kindDay, kindRequestID, kindHold} {
 		list = append(list, at(kind).number(int64(p.number)))

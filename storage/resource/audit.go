@@ -98,7 +98,7 @@ func (r Resources) changeAudit(ctx context.Context, in Scope, change func() (Aud
 		if err := t.checkAuditAccount(in); err != nil {
 			return nil, err
 		}
-		if _, _, err := rd.Audit(0, 1); err != nil { // a transaction on Redis depends on what it has read
+		if _, _, err := rd.Audit(0, 1); err != nil { // on Redis, a commit compares the version that a read has returned
 			return nil, err
 		}
 		a, err := change()
