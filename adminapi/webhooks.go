@@ -38,7 +38,7 @@ func rotateWebhook(c *call, id string) error {
 	return reply(viewNewSecret)(c, http.StatusOK, w, err)
 }
 
-// testWebhook sends a test, and answers with its result. A failed test is no error of the request.
+// testWebhook sends a test, and answers with its result. A failed test is not an error of the request.
 func testWebhook(c *call, id string) error {
 	if _, err := decode(c, func(*members) struct{} { return struct{}{} }); err != nil {
 		return err

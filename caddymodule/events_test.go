@@ -194,7 +194,7 @@ func TestEventsOfLimits(t *testing.T) {
 	use(8)
 	want := event(core.EventThreshold, 80, 8)
 	wantEvents(t, want)
-	config("70 80") // subscribers forget what they have got
+	config("70 80") // the new subscribers have no earlier events
 	caddytest.Eventually(t, "the threshold of the new config", func() bool {
 		s.Must(s.Service().RankAccounts(t.Context())) // as every 10 seconds
 		subscribed.Lock()

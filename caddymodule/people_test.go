@@ -119,7 +119,7 @@ func TestPeopleByBasicAuth(t *testing.T) {
 	v.want("/dashboard/plans", nil, 303, "")
 
 	eve := as("eve@example.com", "open sesame")
-	eve.want("/dashboard/sign-in", url.Values{"by": {"server"}, "name": {"acme"}}, 403, "you are no person of this account")
+	eve.want("/dashboard/sign-in", url.Values{"by": {"server"}, "name": {"acme"}}, 403, "this account has no person with your email")
 	eve.want("/dashboard/plans", nil, 303, "", cookies...) // with the cookies of ann
 	if err := s.Service().SignIn.RemovePerson(t.Context(), ten.Account, ann.ID); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestPeopleByForwardAuth(t *testing.T) {
 	}
 	cookies := ann.signIn("")
 	ann.want("/dashboard/plans", nil, 200, "<h1>Plans</h1>", cookies...)
-	as("eve").want("/dashboard/sign-in", url.Values{"by": {"server"}}, 403, "you are no person of this account")
+	as("eve").want("/dashboard/sign-in", url.Values{"by": {"server"}}, 403, "this account has no person with your email")
 	guest := as("guest")
 	guest.want("/dashboard/sign-in", nil, 200, `name="password"`)
 	guest.want("/dashboard/sign-in", url.Values{"by": {"server"}}, 401, "This server does not know you")

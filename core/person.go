@@ -50,7 +50,7 @@ func (s PersonSpec) Clean() (_ PersonSpec, err error) {
 	return s, CheckRole(s.Role, PersonRoles())
 }
 
-// Person returns the person with an id, nil for none. The account's own sign-in, with the id "", is no person.
+// Person returns the person with an id, nil for none. The account's own sign-in, with the id "", is not a person.
 func (ac *Access) Person(id string) *Person {
 	for i := range ac.People {
 		if ac.People[i].ID == id {

@@ -83,7 +83,7 @@ func startDeliverer(t testing.TB, svc *service.Service, store core.Store, config
 	return d
 }
 
-// receiver is a server that records what it gets. It verifies each request with the published library.
+// receiver is a server that records its requests. It verifies each request with the published library.
 type receiver struct {
 	*httptest.Server
 	t testing.TB
@@ -153,7 +153,7 @@ func (a *acceptRecorder) WriteHeader(status int) {
 
 func (a *acceptRecorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// ids returns the ids of all requests, and those that were accepted.
+// ids returns the event ids of all requests, and of the accepted ones.
 func (r *receiver) ids() (got, accepted []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

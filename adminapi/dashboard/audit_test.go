@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// Every form leaves an entry by the person who has sent it, and the page finds the entry by each filter.
+// Each posted form leaves an entry with the signed-in person as its actor, and the page finds the entry by each filter.
 func TestAuditLog(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")

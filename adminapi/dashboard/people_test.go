@@ -103,7 +103,7 @@ func TestPeople(t *testing.T) {
 	b.send("/dashboard/people", "people/"+theirs.ID+"/remove", nil).want(t, 404)
 }
 
-// The settings list the sessions with browser and address, and end each. Everybody sees the own ones, an owner all.
+// The settings list the sessions with browser and address, and end each. A person sees its own sessions, an owner sees all.
 func TestSessions(t *testing.T) {
 	s := newSite(t)
 	_, owner := s.person("ann", core.RoleOwner)

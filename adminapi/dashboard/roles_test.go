@@ -25,7 +25,7 @@ func (s *site) invite(name string, role core.Role) (*core.Person, string) {
 	return p, link
 }
 
-// person adds a person who is signed in with a browser.
+// person adds a person, and signs the person in with a new browser.
 func (s *site) person(name string, role core.Role) (*core.Person, *browser) {
 	s.Helper()
 	p, link := s.invite(name, role)

@@ -39,7 +39,7 @@ func TestSignInByServer(t *testing.T) {
 	b := s.knownBrowser(&email)
 	b.get("/dashboard/plans").want(t, 200, "This server knows you as", "Continue", `name="name"`)
 	for _, account := range []string{"Other", "Nobody", ""} {
-		s.signInForm(b, url.Values{"by": {"server"}, "name": {account}}).want(t, 403, "you are no person of this account")
+		s.signInForm(b, url.Values{"by": {"server"}, "name": {account}}).want(t, 403, "this account has no person with your email")
 	}
 	for _, h := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Origin": {"https://example.com"}}} {
 		b.do("POST", "/dashboard/sign-in", url.Values{"by": {"server"}, "name": {"Acme"}}, h).want(t, 403, "from another site")

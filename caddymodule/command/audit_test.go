@@ -21,12 +21,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/secrets"
 )
 
-// auditDay is a day on which an account is changed through every door.
+// auditDay is a day on which an account is changed in every way.
 type auditDay struct {
 	*server
 	t       *testing.T
-	secrets map[string]string // every secret of the day, by what it is
-	want    []string          // the entries of the account acme, in their order: who, the action and the target
+	secrets map[string]string // every secret of the day, by a description
+	want    []string          // the entries of the account acme, in their order: actor, action and target
 }
 
 // step notes the entries that the next change leaves.
@@ -142,7 +142,7 @@ type auditedEntry struct {
 }
 
 // The audit log of a day on which an account is changed by two programs, a person, commands, files and the configuration: each change leaves its
-// entry, in order, with who and from where, and no entry has a secret or the digest of one.
+// entry, in order, with actor and address, and no entry has a secret or the digest of a secret.
 func TestAuditOfADay(t *testing.T) {
 	d := &auditDay{server: newServer(t), t: t, secrets: map[string]string{}}
 	const configured = "lk_ConfiguredOwnerKey00000000000"

@@ -61,7 +61,7 @@ func TestEnableWhileDisabling(t *testing.T) {
 	}
 }
 
-// The process that delivers events hears that an account is closed or opened, by itself or by another process.
+// The process that delivers events learns when itself or another process closes or opens an account.
 func TestCloseTellsDeliverer(t *testing.T) {
 	store := &shared{Store: memstore.New()}
 	s := service.New(store, service.Config{})
@@ -85,7 +85,7 @@ func TestCloseTellsDeliverer(t *testing.T) {
 	}
 }
 
-// Of too many events, an account forgets those that end first. An event of a limit without a reset would be told again.
+// Beyond the bound, an account forgets the events with the earliest Until. If it forgot the event of a limit without a reset, the event would be repeated.
 func TestSweepTooMany(t *testing.T) {
 	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
 	store := memstore.New()

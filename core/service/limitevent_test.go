@@ -239,7 +239,7 @@ func TestEventsOfChangedLimits(t *testing.T) {
 	}
 }
 
-// A window that begins anew for a customer does not repeat events of usage that still counts.
+// A custom_start that moves the window of a user does not repeat events of usage that still counts.
 func TestEventsAfterANewAnchor(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	*e.now = at("2026-03-10T00:00:00Z")
@@ -305,7 +305,7 @@ func TestEventsOfConcurrentCallers(t *testing.T) {
 	}
 }
 
-// A service that has crashed before it wrote events is replaced by another one, which finds them in the counters: also those of a window that has ended
+// After a crash of a service before it wrote events, the next service makes the events from the counters: also the events of a window that has ended
 // meanwhile.
 func TestEventsAfterACrash(t *testing.T) {
 	e := newEvents(t, memstore.New())

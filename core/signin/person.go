@@ -35,7 +35,7 @@ var (
 
 	// ErrUnknownPerson means that no person of the account has the email that the server has authenticated, or that the account is missing. The
 	// text does not say which.
-	ErrUnknownPerson = &core.Error{Code: core.CodeForbidden, Message: "You are signed in to this server, but you are no person of this account: ask an owner of the account for an invitation"}
+	ErrUnknownPerson = &core.Error{Code: core.CodeForbidden, Message: "You are signed in to this server, but this account has no person with your email: ask an owner of the account for an invitation"}
 
 	errTwoPeople = core.Invalid("email", "A person with this email exists already")
 	errMaxPeople = core.Invalid("email", fmt.Sprintf("An account has at most %d people: remove one who is no longer needed", core.MaxPeople))

@@ -46,7 +46,7 @@ func (c *company) invite(name string, role core.Role) (*core.Person, string) {
 	return p, link
 }
 
-// join invites a person who sets a password.
+// join invites a person, and sets the password of the person.
 func (c *company) join(name string, role core.Role) *signin.SignedIn {
 	c.Helper()
 	_, link := c.invite(name, role)
@@ -209,7 +209,7 @@ func TestRoleAndRemoval(t *testing.T) {
 	}
 }
 
-// The last owner who has signed in is neither removed nor demoted, unless the account has a password of its own.
+// The last owner that has signed in is neither removed nor demoted, unless the account has a password of its own.
 func TestLastOwner(t *testing.T) {
 	c := newCompany(t)
 	ann := c.join("ann", core.RoleOwner)
@@ -243,7 +243,7 @@ func TestLastOwner(t *testing.T) {
 	}
 }
 
-// Of two owners who remove each other at the same time, one stays.
+// When two owners remove each other at the same time, one of them stays.
 func TestLastOwnerAtOnce(t *testing.T) {
 	for range 20 {
 		c := newCompany(t)
@@ -307,7 +307,7 @@ func TestKnownBrowserOfPerson(t *testing.T) {
 	}
 }
 
-// Each change of the people leaves an entry in the audit log, with who made it and without secrets. Signing in leaves none.
+// Each change of the people leaves an entry in the audit log, with its actor and without secrets. Signing in leaves no entry.
 func TestPeopleAreAudited(t *testing.T) {
 	c := newCompany(t)
 	ann := c.join("ann", core.RoleOwner)

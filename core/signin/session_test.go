@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/signin"
 )
 
-// Everybody sees and ends the own sessions, an owner those of all.
+// A person sees and ends its own sessions, an owner sees and ends all.
 func TestEndSession(t *testing.T) {
 	c := newCompany(t)
 	ann, bob, eve := c.join("ann", core.RoleOwner), c.join("bob", core.RoleViewer), c.join("eve", core.RoleEditor)

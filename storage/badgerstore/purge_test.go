@@ -136,7 +136,7 @@ func purgeSome(t *testing.T, s *Store, n int) (more bool) {
 }
 
 // TestPurgeKilled: the removal of an account with 20,000 keys goes on after kills at any step, and leaves nothing of the account in the database: also
-// after the next start replays the event log, and after the database is made anew from the event log, or from an image that is older than the
+// after the next start replays the event log, and after the database is rebuilt from the event log, or from an image that is older than the
 // removal. The other account is as it was.
 func TestPurgeKilled(t *testing.T) {
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// expires matches the names of what may be left of an account for a while: tombstones, versions and ended holds.
+// expires matches the names of keys that expire after the removal of an account: tombstones, versions and ended holds.
 var expires = regexp.MustCompile(`(\}[xw]:|\{registry\}version:|\}version$)`)
 
 // leftIn returns the keys and hash fields of a server that name an account and do not expire within two days.
