@@ -11,17 +11,17 @@
 -- Returns the version before. Behind it: the answers of the commands if the batch reads, 'done' and the
 -- numbers of the new entries of audit logs if it writes, nothing if the version is not the expected one.
 --
--- Three commands are not of Redis. AUDIT changes an audit log: see audit() below. INVALIDATE writes and deletes its key, so that client tracking reports the
+-- Three commands are not commands of Redis. AUDIT changes an audit log: see audit() below. INVALIDATE writes and deletes its key, so that client tracking reports the
 -- key. RECORDS returns the size of a sorted set and the records of some of its members; nil for a missing
 -- record. Its arguments are the key of a record without its id, and the arguments of ZRANGE.
 
--- audit removes entries of a sorted set, appends others, and then removes the oldest beyond the bounds. A member is the bytes
--- of all entries that were ever appended, up to its own, a space, and the entry. Its score is the number of the entry.
+-- audit removes entries of a sorted set, appends others, and then removes the oldest beyond the bounds. A member is the total
+-- size of all entries that were ever appended, this one included, then a space and the entry. Its score is the number of the entry.
 --
 -- ARGV, from first to last:
---       1 the most entries  2 the most bytes  3 the most entries to remove with  4 a first number  5 a last one, 0 for none
---       then for each entry: the number wanted, the entry
--- Returns the numbers of the entries.
+--       1 the most entries  2 the most bytes  3 the most entries to remove  4 their first number  5 their last number, 0 to remove none
+--       then for each new entry: the wanted number, the entry
+-- Returns the numbers of the new entries.
 local function audit(key, first, last)
 	local function total(member) return tonumber(string.match(member, '^%d+')) end
 	local entries, size, removed = tonumber(ARGV[first]), tonumber(ARGV[first + 1]), ARGV[first + 2]
