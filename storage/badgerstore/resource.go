@@ -29,6 +29,13 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 	if in.Registry {
 		locks = &s.registry
 	}
+	if in.Names { // before the lock of the account: nobody who has that lock waits for this one
+		unlock, err := locks.Lock(ctx, "")
+		if err != nil {
+			return fault(err)
+		}
+		defer unlock()
+	}
 	unlock, err := locks.Lock(ctx, in.Account)
 	if err != nil {
 		return fault(err)

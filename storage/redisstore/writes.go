@@ -99,9 +99,12 @@ func (w *writes) records(c *resource.Changes) {
 		b.addMany("ZADD", n.key(name), come)
 	}
 	for u, id := range c.Unique {
-		if id == "" {
+		switch {
+		case id == "":
 			b.add("HDEL", n.key(u.Name), u.Value)
-		} else {
+		case w.r.in.Registry: // the version of an account does not show what others of the registry have taken
+			b.add("CLAIM", n.key(u.Name), u.Value, id)
+		default:
 			b.add("HSET", n.key(u.Name), u.Value, id)
 		}
 	}

@@ -30,10 +30,12 @@ const (
 )
 
 // Scope is what a transaction reads and changes: the users, plans and keys of an account, or the registry, which has all accounts, owner's keys
-// and the ways to sign in. A transaction in the registry that names an account changes only records that the account already has.
+// and the ways to sign in. A transaction in the registry that names an account changes only records that the account already has. With Names, it may also give
+// the account another name: a unique value of the whole registry.
 type Scope struct {
 	Account  string
 	Registry bool
+	Names    bool
 }
 
 // Of returns the account that the paths of the scope begin with, "" for the registry.

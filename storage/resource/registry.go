@@ -3,6 +3,7 @@ package resource
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -39,15 +40,25 @@ func (r Resources) Accounts(ctx context.Context, p core.Page) ([]*core.Account, 
 	return list(ctx, r.db, registry, accounts, accountSet, p)
 }
 
-// UpdateAccount implements [core.Store]. It is a transaction of the whole registry, because fn may change the name.
+// UpdateAccount implements [core.Store]. Another name, or none, needs a transaction that excludes other changes of names.
 func (r Resources) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
-	return update(ctx, r, registry, id, func(t *tx) *table[core.Account] { return &t.accounts }, func(a *core.Account) error {
-		if a.Deleting {
-			return core.ErrAccountNotFound
-		}
-		return fn(a)
-	})
+	change := func(in Scope) (*core.Account, error) {
+		return update(ctx, r, in, id, func(t *tx) *table[core.Account] { return &t.accounts }, func(a *core.Account) error {
+			if a.Deleting {
+				return core.ErrAccountNotFound
+			}
+			return fn(a)
+		})
+	}
+	a, err := change(Scope{Account: id, Registry: true})
+	if err == errNames {
+		return change(Scope{Account: id, Registry: true, Names: true})
+	}
+	return a, err
 }
+
+// errNames means that a change needs [Scope.Names].
+var errNames = errors.New("the account gets another name")
 
 // CreateOwnerKey implements [core.Store].
 func (r Resources) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
@@ -150,6 +161,9 @@ func update[T any](ctx context.Context, r Resources, in Scope, id string, tableO
 			return err
 		}
 		if !slices.Equal(of(table.unique, table.changes[id].Before), of(table.unique, v)) {
+			if !in.Names {
+				return errNames
+			}
 			if err = checkUnique(t, table, id, v); err != nil {
 				return err
 			}

@@ -11,7 +11,8 @@
 -- Returns the version before. Behind it: the answers of the commands if the batch reads, 'done' and the
 -- numbers of the new entries of audit logs if it writes, nothing if the version is not the expected one.
 --
--- Three commands are not commands of Redis. AUDIT changes an audit log: see audit() below. INVALIDATE writes and deletes its key, so that client tracking reports the
+-- Four commands are not commands of Redis. AUDIT changes an audit log: see audit() below. CLAIM sets a field of a hash. If the field has another value, the
+-- batch writes nothing, as with another version. INVALIDATE writes and deletes its key, so that client tracking reports the
 -- key. RECORDS returns the size of a sorted set and the records of some of its members; nil for a missing
 -- record. Its arguments are the key of a record without its id, and the arguments of ZRANGE.
 
@@ -53,6 +54,14 @@ local version = redis.call('GET', KEYS[1]) or '0'
 local writes = ARGV[1] ~= ''
 if writes then
 	if version ~= ARGV[1] then return {version} end
+	local i = 4
+	while i <= #ARGV do
+		if ARGV[i + 1] == 'CLAIM' then
+			local holder = redis.call('HGET', KEYS[tonumber(ARGV[i + 2])], ARGV[i + 3])
+			if holder and holder ~= ARGV[i + 4] then return {version} end
+		end
+		i = i + 3 + tonumber(ARGV[i])
+	end
 	-- Redis denies only the first write of a script when memory is full, and never a deletion.
 	if ARGV[3] == '' then redis.call('DEL', KEYS[1]) end
 	redis.call('SET', KEYS[1], ARGV[2])
@@ -65,6 +74,8 @@ while i <= #ARGV do
 	if name == 'INVALIDATE' then
 		redis.call('SET', key, '')
 		redis.call('DEL', key)
+	elseif name == 'CLAIM' then
+		redis.call('HSET', key, ARGV[i + 3], ARGV[i + 4])
 	elseif name == 'AUDIT' then
 		numbers = audit(key, i + 3, i + 2 + n)
 	elseif name == 'RECORDS' then
