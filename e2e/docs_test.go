@@ -35,7 +35,7 @@ var languages = map[string]string{
 	"yaml":       "used by the commands",
 	"go":         "compiled",
 	"dockerfile": "shown",
-	"text":       "shown", "diff": "shown", "regex": "shown", "sql": "shown", "haproxy": "shown",
+	"text":       "shown", "diff": "shown", "regex": "shown", "sql": "shown", "haproxy": "shown", "http": "shown", "js": "shown",
 }
 
 // documents returns the paths of the documents that users read, those of the root first.
