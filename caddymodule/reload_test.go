@@ -22,6 +22,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/internal/freeport"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
+	"github.com/limitkeeper/limitkeeper/webhook"
 )
 
 // Of concurrent requests on a quota of L, exactly L are allowed: through /validate, through the gateway,
@@ -275,7 +276,7 @@ func TestReloadTunables(t *testing.T) {
 // The latest tuning that is not withdrawn applies, in any order of calls.
 func TestTunings(t *testing.T) {
 	var log []string
-	l := &live{service: service.New(memstore.New(), service.Config{}), events: newEventQueue()}
+	l := &live{service: service.New(memstore.New(), service.Config{}), events: newEventQueue(), sender: webhook.NewSender("test", 0)}
 	a, b, c := &tuning{store: tuner{"a", &log}}, &tuning{store: tuner{"b", &log}}, &tuning{store: tuner{"c", &log}}
 	l.apply(a)
 	l.apply(b)

@@ -76,7 +76,7 @@ func TestWebhookCommands(t *testing.T) {
 	if _, err := run("test", "acme", made.ID); err == nil || !strings.Contains(err.Error(), "the receiver has answered 418") {
 		t.Errorf("a test that fails: got %v", err)
 	}
-	if out := must("list", "acme"); !strings.Contains(out, made.ID) || !strings.Contains(out, "usage") || !strings.Contains(out, "active") || strings.Contains(out, "whsec_") {
+	if out := must("list", "acme"); !strings.Contains(out, made.ID) || !strings.Contains(out, "forecast") || !strings.Contains(out, "active") || strings.Contains(out, "whsec_") {
 		t.Errorf("got %q", out)
 	}
 	must("disable", "acme", made.ID)
