@@ -48,7 +48,7 @@ const (
 
 // Kinds lists the kinds of the records of an account in their order. The days of a key or user follow its counter.
 func Kinds() []Kind {
-	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindWebhook, KindOutbox, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent, KindAudit}
+	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindWebhook, KindOutbox, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindAudit, KindEvent}
 }
 
 var (

@@ -157,6 +157,9 @@ func (e *export) account(ctx context.Context, a *core.Account) error {
 	if err := e.usage(ctx); err != nil {
 		return err
 	}
+	if err := e.auditLog(ctx); err != nil { // before the histories: badgerstore bounds its log from the first history on
+		return err
+	}
 	for ids := range slices.Chunk(e.owners, workers) {
 		if e.o.NoHistory {
 			break
@@ -165,7 +168,7 @@ func (e *export) account(ctx context.Context, a *core.Account) error {
 			return err
 		}
 	}
-	return cmp.Or(e.auditLog(ctx), e.checkStays(ctx))
+	return e.checkStays(ctx)
 }
 
 // checkStays returns an error if the account was deleted during its export: the archive lacks records.
