@@ -47,7 +47,7 @@ func TestWebhooks(t *testing.T) {
 	}
 	path := "/dashboard/webhooks/" + hooks[0].ID
 	page := b.get(path)
-	page.want(t, 200, "&lt;Sales&gt;", "threshold", "usage", "None yet")
+	page.want(t, 200, "&lt;Sales&gt;", "threshold", "forecast", "None yet")
 	if whsec.MatchString(html.UnescapeString(page.body)) {
 		t.Error("the page shows the secret")
 	}
