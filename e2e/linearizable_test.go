@@ -461,10 +461,10 @@ func (h *counterHistory) check() {
 				return reads && o.Output.(counterAnswer).answered && o.Return > int64(h.lost-50*time.Millisecond) && o.Call < int64(h.lost)
 			})
 		}
-		switch r := porcupine.CheckOperationsTimeout(counterModel, history, time.Minute); r {
+		switch r := porcupine.CheckOperationsTimeout(counterModel, history, 5*time.Minute); r {
 		case porcupine.Ok:
 		case porcupine.Unknown:
-			h.t.Errorf("the history of %s with %d operations was not checked within a minute", h.keys[k].id, len(history))
+			h.t.Errorf("the history of %s with %d operations was not checked within 5 minutes", h.keys[k].id, len(history))
 		default:
 			h.t.Errorf("the history of %s is not linearizable:", h.keys[k].id)
 			for _, o := range history {
