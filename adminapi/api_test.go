@@ -17,6 +17,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
 	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
@@ -24,30 +25,12 @@ import (
 // began is the time at the start of every test: a Saturday in the middle of a month.
 var began = time.Date(2026, time.March, 14, 9, 26, 53, 589e6, time.UTC)
 
-// clock is a clock that stands still until it is moved.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // api is the API over HTTPS on an empty memstore, as seen by one account. Every
 // exchange is held against openapi.yaml.
 type api struct {
 	t        testing.TB
 	contract *contract
-	clock    *clock
+	clock    *clocktest.Clock
 	svc      *service.Service
 	handler  http.Handler
 	server   *httptest.Server
@@ -65,8 +48,8 @@ func newAPI(t testing.TB, configure ...func(*adminapi.Config)) *api {
 
 func newAPIOver(t testing.TB, store core.Store, configure ...func(*adminapi.Config)) *api {
 	t.Helper()
-	a := &api{t: t, contract: theContract(t), clock: &clock{now: began}}
-	a.svc = service.New(store, service.Config{Clock: a.clock.Now})
+	a := &api{t: t, contract: theContract(t), clock: clocktest.New(began)}
+	a.svc = service.New(store, service.Config{Clock: a.clock.Wall})
 	a.svc.Tune(service.Tunables{})
 	c := config(a.svc)
 	for _, f := range configure {

@@ -15,7 +15,7 @@ func TestRequestsCursor(t *testing.T) {
 	for i := range 5 {
 		a.do("POST", prefix+"/validate", fmt.Sprintf(`{"api_key":%q,"endpoint":"/%d","method":"GET"}`, secret, i)).want(200)
 		if i%2 == 0 {
-			a.clock.advance(1e9)
+			a.clock.Pass(1e9)
 		}
 	}
 	got, path := "", prefix+"/requests?limit=2"

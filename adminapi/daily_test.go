@@ -17,7 +17,7 @@ func TestDailyUsage(t *testing.T) {
 	for range 3 {
 		a.validate(secret)
 	}
-	a.clock.advance(48 * time.Hour)
+	a.clock.Pass(48 * time.Hour)
 	a.validate(secret)
 	for _, path := range []string{"/keys/" + key, "/plans/" + plan, "/users/" + user} {
 		path = prefix + path + "/usage/daily"
@@ -47,7 +47,7 @@ func TestHourlyUsage(t *testing.T) {
 	for range 3 {
 		a.validate(secret)
 	}
-	a.clock.advance(2 * time.Hour)
+	a.clock.Pass(2 * time.Hour)
 	a.validate(secret)
 	for _, path := range []string{"/keys/" + key, "/plans/" + plan, "/users/" + user} {
 		path = prefix + path + "/usage/hourly"
@@ -62,7 +62,7 @@ func TestHourlyUsage(t *testing.T) {
 			}
 			return text
 		}
-		now := a.clock.Now().UTC().Truncate(time.Hour)
+		now := a.clock.Wall().UTC().Truncate(time.Hour)
 		at := func(ago int) string { return now.Add(time.Duration(-ago) * time.Hour).Format(time.RFC3339) }
 		used := ", " + at(2) + " 2 1, " + at(0) + " 0 1"
 		for query, want := range map[string]string{

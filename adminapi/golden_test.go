@@ -113,7 +113,7 @@ func (c *conversation) play(block string) string {
 	var opts []option
 	for line := range strings.SplitSeq(block, "\n") {
 		if d, ok := strings.CutPrefix(line, "@advance "); ok {
-			c.clock.advance(c.duration(d))
+			c.clock.Pass(c.duration(d))
 		} else if n, ok := strings.CutPrefix(line, "@caps "); ok {
 			c.caps(n)
 		} else if role, ok := strings.CutPrefix(line, "@role "); ok {

@@ -36,13 +36,13 @@ func TestRefusingLimit(t *testing.T) {
 // testRefusingLimit calls pass with each duration that passes.
 func testRefusingLimit(t *testing.T, store core.Store, pass func(time.Duration)) {
 	a := newAPIOver(t, store)
-	advance := func(d time.Duration) { a.clock.advance(d); pass(d) }
+	advance := func(d time.Duration) { a.clock.Pass(d); pass(d) }
 	user, key, secret := a.limitedKey(`"max_requests":1000,"request_period":"month","limits":[{"meter":"requests","max":60,"period":"minute"}]`)
-	advance(time.Minute - time.Duration(a.clock.Now().Second())*time.Second)
+	advance(time.Minute - time.Duration(a.clock.Wall().Second())*time.Second)
 	for range 60 {
 		a.validateWith(secret, "")
 	}
-	refused := a.clock.Now()
+	refused := a.clock.Wall()
 	a.validateWith(secret, `,"request_id":"order 4711"`)
 	advance(10 * time.Minute)
 	a.validateWith(secret, `,"request_id":"order 4712"`)
@@ -58,7 +58,7 @@ func testRefusingLimit(t *testing.T, store core.Store, pass func(time.Duration))
 			t.Errorf("%s: got %v, want order 4712 without a limit", path, later)
 		}
 	}
-	lasts := []string{a.clock.Now().Format("2006-01-02T15:04:05.999Z07:00"), refused.Truncate(time.Second).Format(time.RFC3339)}
+	lasts := []string{a.clock.Wall().Format("2006-01-02T15:04:05.999Z07:00"), refused.Truncate(time.Second).Format(time.RFC3339)}
 	for _, path := range []string{"/keys/" + key, "/keys/" + key + "/usage"} {
 		d := a.do("GET", prefix+path, nil).want(200).data()
 		if got := []string{fmt.Sprint(d["last_used_at"]), fmt.Sprint(d["last_refused_at"])}; !slices.Equal(got, lasts) {

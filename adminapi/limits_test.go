@@ -184,20 +184,20 @@ func TestCustomStart(t *testing.T) {
 		{`null`, "2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z"},
 		{`"2020-12-31"`, "2026-02-28T00:00:00Z", "2026-03-31T00:00:00Z"},
 	} {
-		a.clock.advance(time.Minute)
+		a.clock.Pass(time.Minute)
 		r := a.do("PUT", prefix+"/users/"+user, `{"custom_start":`+move.start+`}`).want(200)
 		a.do("PUT", prefix+"/users/"+user, r.data()).want(200)
 		wantPeriod("moved to "+move.start, "3", move.begin, move.end)
 	}
 	for range core.MaxAnchors {
-		a.clock.advance(time.Hour)
+		a.clock.Pass(time.Hour)
 		for _, start := range []string{"2026-03-01", "2026-03-02"} {
 			a.exchange("PUT", prefix+"/users/"+user, `{"custom_start":"`+start+`"}`)
 		}
 	}
-	a.clock.advance(time.Hour)
+	a.clock.Pass(time.Hour)
 	a.bad("PUT", prefix+"/users/"+user, `{"custom_start":"2026-03-05"}`).wantField(core.CodeValidation, "custom_start")
-	a.clock.advance(2 * 366 * 24 * time.Hour)
+	a.clock.Pass(2 * 366 * 24 * time.Hour)
 	a.do("PUT", prefix+"/users/"+user, `{"custom_start":"2026-03-05"}`).want(200)
 }
 

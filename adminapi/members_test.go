@@ -171,7 +171,7 @@ func TestAnswersCanBeSentBack(t *testing.T) {
 		"expires_at": "2026-03-14T10:00:00Z", "metadata": object{"a": 1}}).want(201).data()
 	again := a.do("POST", prefix+"/keys/"+created["id"].(string)+"/regenerate", object{"grace_seconds": 60}).want(200).data()
 	a.do("PUT", prefix+"/plans/"+plan, object{"is_active": false}).want(200)
-	a.clock.advance(59 * time.Second)
+	a.clock.Pass(59 * time.Second)
 	put := func(path string, o object) {
 		t.Helper()
 		o["name"] = "b"
@@ -186,7 +186,7 @@ func TestAnswersCanBeSentBack(t *testing.T) {
 	keyPath := "/keys/" + created["id"].(string)
 	put(keyPath, created)
 	put(keyPath, again)
-	a.clock.advance(time.Hour)
+	a.clock.Pass(time.Hour)
 	for _, path := range []string{keyPath, "/plans/" + plan, "/users/" + user["user_id"].(json.Number).String()} {
 		put(path, a.do("GET", prefix+path, nil).want(200).data())
 	}
@@ -201,7 +201,7 @@ func TestEndedOverrides(t *testing.T) {
 	a := newAPI(t)
 	const old = `{"meter":"requests","max":9,"period":"day","until":"2026-03-14T10:00:00Z"}`
 	user := prefix + "/users/" + fmt.Sprint(a.do("POST", prefix+"/users", `{"name":"a","overrides":[`+old+`]}`).want(201).data()["user_id"])
-	a.clock.advance(time.Hour)
+	a.clock.Pass(time.Hour)
 	for _, list := range []string{
 		`{"meter":"requests","max":10,"period":"day","until":"2026-03-14T10:00:00Z"}`,
 		`{"meter":"requests","max":9,"period":"week","until":"2026-03-14T10:00:00Z"}`,

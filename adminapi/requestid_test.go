@@ -127,7 +127,7 @@ func TestRepeatIsCheckedFirst(t *testing.T) {
 	a.do("PUT", prefix+"/keys/"+id, object{"status": "active", "expires_at": began.Add(time.Hour)}).want(http.StatusOK)
 	code("active again", a, nil)
 	code("in another account", a.as(a.account("other")), "API_KEY_NOT_FOUND")
-	a.clock.advance(time.Hour)
+	a.clock.Pass(time.Hour)
 	code("expired", a, "INVALID_API_KEY")
 	a.do("DELETE", prefix+"/keys/"+id, nil).want(http.StatusOK)
 	code("deleted", a, "API_KEY_NOT_FOUND")

@@ -287,7 +287,7 @@ func TestSpecValidateRefusals(t *testing.T) {
 	a.do("PUT", prefix+"/keys/"+inactive, object{"status": "inactive"}).want(200)
 	expiring, expiredSecret := a.key(user, plan)
 	a.do("PUT", prefix+"/keys/"+expiring, object{"expires_at": "2026-03-14T09:27:00Z"}).want(200)
-	a.clock.advance(time.Minute)
+	a.clock.Pass(time.Minute)
 	other := a.user("Disabled")
 	_, disabledSecret := a.key(other, plan)
 	a.do("PUT", prefix+"/users/"+other, object{"is_disabled": true}).want(200)
@@ -365,11 +365,11 @@ func TestSpecPeriods(t *testing.T) {
 			t.Errorf("%s: got the reset %v, want %s", period, got, reset)
 		}
 		end, _ := time.Parse(time.RFC3339, reset)
-		a.clock.advance(end.Sub(began) - 1)
+		a.clock.Pass(end.Sub(began) - 1)
 		if r := a.validate(secret); r.at()["success"] != false {
 			t.Errorf("%s: the moment before the reset: got %v, want a denial", period, r)
 		}
-		a.clock.advance(1)
+		a.clock.Pass(1)
 		if r := a.validate(secret); r.at()["success"] != true {
 			t.Errorf("%s: at the reset: got %v, want success", period, r)
 		}

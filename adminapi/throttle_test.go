@@ -24,7 +24,7 @@ func TestThrottle(t *testing.T) {
 	for range 500 {
 		send(200)
 	}
-	a.clock.advance(29500 * time.Millisecond)
+	a.clock.Pass(29500 * time.Millisecond)
 	for range 500 {
 		send(200)
 	}
@@ -41,11 +41,11 @@ func TestThrottle(t *testing.T) {
 		t.Errorf("got %v, want success false", r)
 	}
 
-	a.clock.advance(30500*time.Millisecond - 1)
+	a.clock.Pass(30500*time.Millisecond - 1)
 	if got := send(429).header.Get("Retry-After"); got != "1" {
 		t.Errorf("Retry-After: got %s, want 1, never 0", got)
 	}
-	a.clock.advance(1)
+	a.clock.Pass(1)
 	for range 500 {
 		send(200)
 	}
@@ -104,9 +104,9 @@ func TestThrottleLog(t *testing.T) {
 	}
 	refuse(a, 50)
 	refuse(a.as(a.account("other")), 2)
-	a.clock.advance(59 * time.Second)
+	a.clock.Pass(59 * time.Second)
 	refuse(a, 3)
-	a.clock.advance(2 * time.Second)
+	a.clock.Pass(2 * time.Second)
 	refuse(a, 5)
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 3 {
@@ -141,7 +141,7 @@ func TestThrottleAgainstModel(t *testing.T) {
 		r := a.do("GET", prefix+"/plans", nil)
 		in := 0
 		for _, at := range served {
-			if a.clock.Now().Sub(at) < window {
+			if a.clock.Wall().Sub(at) < window {
 				in++
 			}
 		}
@@ -149,12 +149,12 @@ func TestThrottleAgainstModel(t *testing.T) {
 		if in >= limit {
 			want = http.StatusTooManyRequests
 		} else {
-			served = append(served, a.clock.Now())
+			served = append(served, a.clock.Wall())
 		}
 		return r.want(want)
 	}
 	for range 300 {
-		a.clock.advance(time.Duration(rnd.Int64N(int64(3 * time.Second))))
+		a.clock.Pass(time.Duration(rnd.Int64N(int64(3 * time.Second))))
 		r := send()
 		if r.status == http.StatusOK || rnd.IntN(4) > 0 {
 			continue
@@ -163,7 +163,7 @@ func TestThrottleAgainstModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.clock.advance(time.Duration(wait) * time.Second)
+		a.clock.Pass(time.Duration(wait) * time.Second)
 		if r := send(); r.status != http.StatusOK {
 			t.Errorf("refused after the %d s that it was told to wait", wait)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
 	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
@@ -167,7 +168,7 @@ func TestTwoNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = store.Close() })
-		e := &env{t: t, clock: &clock{now: time.Now()}, store: store, svc: service.New(store, service.Config{})}
+		e := &env{t: t, clock: clocktest.New(time.Now()), store: store, svc: service.New(store, service.Config{})}
 		e.svc.Tune(service.Tunables{WebhookAllowPrivate: true})
 		o := webhook.Options{Service: e.svc, Store: store, Sender: webhook.NewSender("test", 0)}
 		o.Sender.SetAllowPrivate(true)

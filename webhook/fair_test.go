@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
 	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
@@ -61,10 +62,10 @@ func (s *stuckSweep) Events(ctx context.Context, account string, f core.EventFil
 
 // An account with very many events to forget delays no delivery.
 func TestSweepDelaysNothing(t *testing.T) {
-	e := &env{t: t, clock: &clock{now: time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)}}
+	e := &env{t: t, clock: clocktest.New(time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC))}
 	store := &stuckSweep{Store: memstore.New()}
 	e.store = store
-	e.svc = service.New(store, service.Config{Clock: e.clock.Now})
+	e.svc = service.New(store, service.Config{Clock: e.clock.Wall})
 	e.svc.Tune(service.Tunables{WebhookAllowPrivate: true})
 	for _, to := range []*string{&store.account, &e.account} {
 		a, _, _, err := e.svc.CreateAccount(t.Context(), "acme"+e.account+store.account)

@@ -18,33 +18,16 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
 	"github.com/limitkeeper/limitkeeper/core/service"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/webhook"
 )
 
-// clock stands still until it is moved.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // env is an account with a deliverer that runs.
 type env struct {
 	t         testing.TB
-	clock     *clock
+	clock     *clocktest.Clock
 	store     core.Store
 	svc       *service.Service
 	account   string
@@ -53,8 +36,8 @@ type env struct {
 
 func newEnv(t testing.TB, configure ...func(*webhook.Options)) *env {
 	t.Helper()
-	e := &env{t: t, clock: &clock{now: time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)}, store: memstore.New()}
-	e.svc = service.New(e.store, service.Config{Clock: e.clock.Now})
+	e := &env{t: t, clock: clocktest.New(time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)), store: memstore.New()}
+	e.svc = service.New(e.store, service.Config{Clock: e.clock.Wall})
 	e.svc.Tune(service.Tunables{WebhookAllowPrivate: true})
 	a, _, _, err := e.svc.CreateAccount(t.Context(), "acme")
 	if err != nil {
@@ -182,7 +165,7 @@ func (e *env) put(subject string, first, last int) (ids []string) {
 	e.t.Helper()
 	var events []*core.Event
 	for i := first; i <= last; i++ {
-		now := e.clock.Now()
+		now := e.clock.Wall()
 		events = append(events, &core.Event{ID: fmt.Sprintf("%s-%d", subject, i), Type: core.EventThreshold, Subject: subject, At: now, Until: now.AddDate(0, 1, 0),
 			Data: fmt.Appendf(nil, `{"threshold":%d}`, i)})
 		ids = append(ids, events[len(events)-1].ID)
@@ -201,7 +184,7 @@ func (e *env) until(what string, step time.Duration, fn func() bool) {
 			e.t.Fatalf("%s: not within 20 s", what)
 		}
 		if step > 0 {
-			e.clock.advance(step)
+			e.clock.Pass(step)
 			e.deliverer.Wake()
 		}
 		time.Sleep(time.Millisecond)
@@ -258,8 +241,8 @@ func TestDeliver(t *testing.T) {
 		subject := fmt.Sprintf("key_%d", i)
 		want[subject] = e.put(subject, 1, 5)
 	}
-	began := e.clock.Now()
-	e.until("an hour has passed", time.Minute, func() bool { return e.clock.Now().Sub(began) >= time.Hour })
+	began := e.clock.Wall()
+	e.until("an hour has passed", time.Minute, func() bool { return e.clock.Wall().Sub(began) >= time.Hour })
 	e.until("some attempts have failed", time.Second, func() bool { return e.deliverer.Stats().Failed > 10 })
 	if _, accepted := r.ids(); len(accepted) > 0 || e.stored(w).FailingSince == nil {
 		t.Fatalf("got %v accepted and failing since %v, want none, and a time", accepted, e.stored(w).FailingSince)
@@ -374,7 +357,7 @@ func TestOrder(t *testing.T) {
 	if want := []string{"b-1", "b-2", "b-3"}; !slices.Equal(unique(accepted), want) {
 		t.Fatalf("got %v, want %v", accepted, want)
 	}
-	began, n := e.clock.Now(), 3
+	began, n := e.clock.Wall(), 3
 	e.until("the first event is given up", 10*time.Minute, func() bool {
 		if failed := int(e.deliverer.Stats().Failed); failed > n-3 { // a success of another subject keeps the webhook enabled
 			n = failed + 3
@@ -382,7 +365,7 @@ func TestOrder(t *testing.T) {
 		}
 		return e.pending(w) == 0
 	})
-	if took := e.clock.Now().Sub(began); took < 20*time.Hour {
+	if took := e.clock.Wall().Sub(began); took < 20*time.Hour {
 		t.Errorf("the event was given up after %v, want about 24 hours", took)
 	}
 	_, accepted = r.ids()
@@ -400,7 +383,7 @@ func TestDisable(t *testing.T) {
 			w := e.webhook(r)
 			r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(status) })
 			e.put("a", 1, 3)
-			began := e.clock.Now()
+			began := e.clock.Wall()
 			e.until("the webhook is disabled", 10*time.Minute, func() bool { return e.stored(w).Inactive })
 			e.until("no event waits", 0, func() bool { return e.pending(w) == 0 })
 			got := e.stored(w)
@@ -438,7 +421,7 @@ func TestRotate(t *testing.T) {
 	r.mu.Unlock()
 	e.put("a", 1, 1)
 	e.until("the event is delivered", 0, func() bool { return e.pending(w) == 0 })
-	e.clock.advance(core.WebhookRotation)
+	e.clock.Pass(core.WebhookRotation)
 	r.mu.Lock()
 	old := r.secrets[0]
 	r.secrets = r.secrets[1:]
@@ -518,7 +501,7 @@ func TestSweep(t *testing.T) {
 	if n := sweep(); n != 4 {
 		t.Errorf("got %d events, want all 4", n)
 	}
-	e.clock.advance(32 * 24 * time.Hour)
+	e.clock.Pass(32 * 24 * time.Hour)
 	if n := sweep(); n != 1 {
 		t.Errorf("after a month: got %d events, want the one that waits", n)
 	}
