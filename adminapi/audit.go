@@ -44,7 +44,7 @@ func auditLog(c *call) error {
 	}
 	if text := q.text("cursor"); text != "" {
 		var err error
-		if f.Before, err = service.ParseAuditID("cursor", text); err != nil {
+		if f.Before, err = core.ParseAuditID("cursor", text); err != nil {
 			q.wrong("cursor", "Must be the cursor of an earlier answer")
 		}
 		if q.values.Has("page") {

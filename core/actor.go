@@ -34,14 +34,15 @@ type acting struct {
 	quiet bool      // see Quiet
 }
 
-// OwnSignIn is the id of the person who has signed in to an account by the account's own password, or by a link from the server.
+// OwnSignIn is the id of the actor of a session that began with the account's own password, or with a link from the server.
 const OwnSignIn = "sign_in"
 
 type actorKey struct{}
 
-func actingIn(ctx context.Context) (a acting, ok bool) {
-	a, ok = ctx.Value(actorKey{}).(acting)
-	return a, ok
+// actingIn returns the acting of a context, the zero value for none.
+func actingIn(ctx context.Context) acting {
+	a, _ := ctx.Value(actorKey{}).(acting)
+	return a
 }
 
 func (a acting) in(ctx context.Context) context.Context {
@@ -53,7 +54,7 @@ func WithActor(ctx context.Context, a Actor) context.Context { return acting{Act
 
 // ActorOf returns the actor of a context: Limitkeeper itself if the context has none.
 func ActorOf(ctx context.Context) Actor {
-	a, _ := actingIn(ctx)
+	a := actingIn(ctx)
 	a.Kind = cmp.Or(a.Kind, ActorSystem)
 	return a.Actor
 }
@@ -61,7 +62,7 @@ func ActorOf(ctx context.Context) Actor {
 // Acting returns a context whose changes leave entries with the time at in the audit log. The service calls Acting before each change. A context of
 // [Quiet] stays as it is.
 func Acting(ctx context.Context, at time.Time) context.Context {
-	a, _ := actingIn(ctx)
+	a := actingIn(ctx)
 	if a.quiet {
 		return ctx
 	}
@@ -75,7 +76,7 @@ func Quiet(ctx context.Context) context.Context { return acting{quiet: true}.in(
 // WithBulk returns a context in which each transaction leaves a single entry, with the given action. The entry has the numbers of changed resources in
 // place of their members. Imports use WithBulk: the entries of a million keys would drop all others.
 func WithBulk(ctx context.Context, action string) context.Context {
-	a, _ := actingIn(ctx)
+	a := actingIn(ctx)
 	a.bulk = action
 	return a.in(ctx)
 }

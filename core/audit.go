@@ -50,6 +50,17 @@ const auditIDPrefix = "audit_"
 // ID returns the id of the entry within its account.
 func (e *AuditEntry) ID() string { return auditIDPrefix + strconv.FormatInt(e.Seq, 36) }
 
+// ParseAuditID returns the number of the entry with an id. The error is a validation error of the field.
+func ParseAuditID(field, id string) (seq int64, err error) {
+	if text, ok := strings.CutPrefix(id, auditIDPrefix); ok {
+		seq, err = strconv.ParseInt(text, 36, 64)
+	}
+	if e := (&AuditEntry{Seq: seq}); err != nil || seq <= 0 || e.ID() != id {
+		return 0, Invalid(field, "Must be the cursor of an earlier answer")
+	}
+	return seq, nil
+}
+
 // OfRegistry reports whether the entry is in the log of the account itself, its owner's keys and the ways to sign in.
 func (e *AuditEntry) OfRegistry() bool { return e.Seq%2 != 0 }
 

@@ -22,7 +22,7 @@ type Auditing struct {
 // NewAuditing returns the Auditing of a transaction, nil if the changes of the context leave no entries. If account is "", the methods take the account
 // from the changed resource.
 func NewAuditing(ctx context.Context, account string) *Auditing {
-	a, _ := actingIn(ctx)
+	a := actingIn(ctx)
 	if a.at.IsZero() {
 		return nil
 	}

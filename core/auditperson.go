@@ -30,8 +30,8 @@ func (a *Auditing) people(was, is *Access) {
 	}
 }
 
-// endedSessions adds the sessions that a person or a command has ended: those of others, and the own ones by signing out everywhere, which also forgets
-// the browsers. Signing out is no change, nor is the end of a session by time or with its person.
+// endedSessions adds an entry for each person whose sessions the actor, a person or a command, has ended. The sessions of the actor count if the actor signs
+// out everywhere, which also forgets the browsers of the actor. These leave no entry: a single sign-out, a session that has expired, and the sessions of a removed person.
 func (a *Auditing) endedSessions(was, is *Access) {
 	if a.Kind != ActorPerson && a.Kind != ActorCommand {
 		return

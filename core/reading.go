@@ -174,13 +174,13 @@ func (r *LimitReading) IsReportedAt(now time.Time) bool {
 	return !r.Window.Ends() || now.Before(r.Window.End.Add(readingGrace))
 }
 
-// lifetimeMemory is how long the ids of the events of a limit without a reset are remembered.
-const lifetimeMemory = 10 * 366 * 24 * time.Hour
+// MaxEventMemory is how long the ids of the events of a limit without a reset are remembered: longer than all others.
+const MaxEventMemory = 10 * 366 * 24 * time.Hour
 
 // rememberUntil returns the time until which an account remembers the ids of the events of the reading: after the last reading of a window that ends.
 func (r *LimitReading) rememberUntil() time.Time {
 	if r.Fill.End == NoEnd {
-		return r.At.Add(lifetimeMemory)
+		return r.At.Add(MaxEventMemory)
 	}
 	return time.Unix(r.Fill.End, 0).UTC().Add(2 * readingGrace)
 }

@@ -153,18 +153,14 @@ func (d *Deliverer) noteError(ctx context.Context, err error, scan *time.Time) {
 
 // scan loads all accounts.
 func (d *Deliverer) scan(ctx context.Context) error {
-	return d.eachAccount(ctx, func(a *core.Account) error { return d.load(ctx, a.ID) })
-}
-
-func (d *Deliverer) eachAccount(ctx context.Context, fn func(*core.Account) error) error {
-	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Account, int, error) { return d.o.Service.Accounts(ctx, p) }, fn)
+	return d.o.Service.EachAccount(ctx, func(a *core.Account) error { return d.load(ctx, a.ID) })
 }
 
 // sweep deletes the events that the accounts need not remember, until ctx ends. It runs beside deliver: millions of old events delay no delivery.
 func (d *Deliverer) sweep(ctx context.Context) {
 	next := map[string]core.Date{} // by account: the day from which the next sweep continues
 	for {
-		err := d.eachAccount(ctx, func(a *core.Account) (err error) {
+		err := d.o.Service.EachAccount(ctx, func(a *core.Account) (err error) {
 			if !a.Incomplete() && !a.Deleting {
 				next[a.ID], err = d.o.Service.SweepEvents(ctx, a.ID, next[a.ID], d.o.MaxEvents)
 			}
@@ -189,7 +185,7 @@ func (d *Deliverer) load(ctx context.Context, account string) error {
 		return nil
 	case err != nil:
 		return err
-	case a.Incomplete() || a.Disabled || a.Deleting:
+	case a.Incomplete() || a.Closed():
 		d.forget(account)
 		return nil
 	}

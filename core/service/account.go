@@ -248,6 +248,11 @@ func (s *Service) Accounts(ctx context.Context, p core.Page) ([]*core.Account, i
 	return s.store.Accounts(ctx, p)
 }
 
+// EachAccount calls fn with each account, oldest first, until an error.
+func (s *Service) EachAccount(ctx context.Context, fn func(*core.Account) error) error {
+	return core.Each(ctx, core.ReadSize, func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }, fn)
+}
+
 // Account returns the account with the id, or [core.ErrAccountNotFound], also for a closed account. An account that is being imported is [core.ErrUnavailable].
 func (s *Service) Account(ctx context.Context, id string) (*core.Account, error) {
 	return core.Usable(s.store.Account(ctx, id))

@@ -31,8 +31,7 @@ func (s *Service) OperatorAccount(ctx context.Context, name string) (*core.Accou
 func (s *Service) RenamedAccount(ctx context.Context, name string) (found *core.Account, err error) {
 	name = strings.TrimSpace(name)
 	taken := false
-	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
-	err = core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+	err = s.EachAccount(ctx, func(a *core.Account) error {
 		if !a.Deleting && a.HadName(name) {
 			found = a
 		}

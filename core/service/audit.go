@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,8 +51,7 @@ const trimMargin = 24 * time.Hour
 // TrimAudit removes the entries of all audit logs that are older than [core.AuditRetention] and trimMargin.
 func (s *Service) TrimAudit(ctx context.Context) error {
 	last := core.AuditSeq(s.now().Add(-core.AuditRetention-trimMargin)) - 1
-	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
-	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+	return s.EachAccount(ctx, func(a *core.Account) error {
 		more, err := !a.Deleting, ctx.Err()
 		for more && err == nil {
 			if more, err = s.store.RemoveAudit(ctx, a.ID, 0, last); err == nil {
@@ -76,17 +74,6 @@ type AuditFilter struct {
 	From, To time.Time // From ≤ time < To; the zero time for no bound
 
 	Before int64 // only entries with a smaller number; 0 for all
-}
-
-// ParseAuditID returns the number of the entry with an id. The error is a validation error of the field.
-func ParseAuditID(field, id string) (seq int64, err error) {
-	if text, ok := strings.CutPrefix(id, "audit_"); ok {
-		seq, err = strconv.ParseInt(text, 36, 64)
-	}
-	if e := (&core.AuditEntry{Seq: seq}); err != nil || seq <= 0 || e.ID() != id {
-		return 0, core.Invalid(field, "Must be the cursor of an earlier answer")
-	}
-	return seq, nil
 }
 
 // all reports whether the filter selects all entries, apart from Before.

@@ -155,7 +155,7 @@ func (s *Service) endDeliveries(ctx context.Context, account, webhook string) er
 		err = s.changeEvents(ctx, account, list, func(tx core.Tx, e *core.Event) error {
 			w, err := tx.Webhook(webhook)
 			switch {
-			case core.ErrorCode(err) == core.CodeNotFound:
+			case errors.Is(err, core.ErrWebhookNotFound):
 			case err != nil:
 				return err
 			case !w.Inactive:
@@ -199,7 +199,7 @@ func (s *Service) changeEvents(ctx context.Context, account string, list []*core
 func (s *Service) EndUnwanted(ctx context.Context, account string, webhooks ...string) error {
 	for _, id := range webhooks {
 		w, err := s.store.Webhook(ctx, account, id)
-		if core.ErrorCode(err) == core.CodeNotFound || err == nil && w.Inactive {
+		if errors.Is(err, core.ErrWebhookNotFound) || err == nil && w.Inactive {
 			err = s.endDeliveries(ctx, account, id)
 		}
 		if err != nil {
@@ -243,7 +243,7 @@ func (s *Service) countDropped(ctx context.Context, account, webhook string, n i
 	return s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		w, err := tx.Webhook(webhook)
 		if err != nil {
-			if core.ErrorCode(err) == core.CodeNotFound {
+			if errors.Is(err, core.ErrWebhookNotFound) {
 				err = nil
 			}
 			return err
@@ -254,7 +254,7 @@ func (s *Service) countDropped(ctx context.Context, account, webhook string, n i
 }
 
 // maxRememberedDays is how many days ahead the Until of an event is at most: 10 years, for a limit without a reset.
-const maxRememberedDays = 10*366 + 1
+const maxRememberedDays = core.Date(core.MaxEventMemory/(24*time.Hour)) + 1
 
 // SweepEvents deletes the events of an account whose Until is on a day from the day from to yesterday. It returns the day from which the next sweep
 // continues. A from of 0 is the day of the oldest event. While the account has more than most events, SweepEvents also deletes later events that

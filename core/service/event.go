@@ -36,11 +36,10 @@ func (b *Transaction) PutEvents(events ...*core.Event) error {
 	if err != nil {
 		return err
 	}
-	if b.events == nil && len(events) > 0 {
-		if b.webhooks, _, err = b.tx.Webhooks(core.Page{Number: 1, Size: core.MaxWebhooks}); err != nil {
+	if len(events) > 0 {
+		if err := b.loadWebhooks(); err != nil {
 			return err
 		}
-		b.events = map[string]bool{}
 	}
 	for i, e := range events {
 		if known[i] != nil || b.events[e.ID] {
@@ -54,6 +53,16 @@ func (b *Transaction) PutEvents(events ...*core.Event) error {
 		e.Seq, b.events[e.ID], b.changesWebhooks = stored.Seq, true, b.changesWebhooks || len(stored.Deliveries) > 0
 	}
 	return nil
+}
+
+// loadWebhooks reads the webhooks before the transaction, once.
+func (b *Transaction) loadWebhooks() (err error) {
+	if b.events == nil {
+		if b.webhooks, _, err = b.tx.Webhooks(core.Page{Number: 1, Size: core.MaxWebhooks}); err == nil {
+			b.events = map[string]bool{}
+		}
+	}
+	return err
 }
 
 // webhookChanges collects the accounts whose webhooks or pending events have changed.

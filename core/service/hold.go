@@ -123,8 +123,7 @@ func (s *Service) ExtendHold(ctx context.Context, account, id string, lasts time
 
 // ExpireHolds ends the expired holds of all accounts, disabled or not, except accounts that are being deleted.
 func (s *Service) ExpireHolds(ctx context.Context) error {
-	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
-	return core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+	return s.EachAccount(ctx, func(a *core.Account) error {
 		if a.Deleting {
 			return nil
 		}

@@ -32,13 +32,12 @@ func (b *Transaction) putKeyEvents() error {
 	if len(b.keyEvents) == 0 {
 		return nil
 	}
-	webhooks, _, err := b.tx.Webhooks(core.Page{Number: 1, Size: core.MaxWebhooks})
-	if err != nil {
+	if err := b.loadWebhooks(); err != nil {
 		return err
 	}
 	var wanted []*core.Event
 	for _, e := range b.keyEvents {
-		if slices.ContainsFunc(webhooks, func(w *core.Webhook) bool { return !w.Inactive && w.Wants(e.Type) }) {
+		if slices.ContainsFunc(b.webhooks, func(w *core.Webhook) bool { return !w.Inactive && w.Wants(e.Type) }) {
 			wanted = append(wanted, e)
 		}
 	}

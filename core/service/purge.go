@@ -31,8 +31,7 @@ type Purge struct {
 // repeats that account.
 func (s *Service) PurgeAccounts(ctx context.Context, progress func(Purge)) error {
 	var deleting []*core.Account
-	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
-	err := core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+	err := s.EachAccount(ctx, func(a *core.Account) error {
 		if a.Deleting {
 			deleting = append(deleting, a)
 		}

@@ -116,8 +116,7 @@ func (s *Service) RankAccounts(ctx context.Context) error {
 // counters that are still to be imported would be marked as complete. It skips a closed account, whose ranking nothing reads.
 func (s *Service) eachAccount(ctx context.Context, fn func(account string) error) error {
 	var failed error
-	list := func(p core.Page) ([]*core.Account, int, error) { return s.store.Accounts(ctx, p) }
-	err := core.Each(ctx, core.ReadSize, list, func(a *core.Account) error {
+	err := s.EachAccount(ctx, func(a *core.Account) error {
 		if a.Incomplete() || a.Closed() {
 			return nil
 		}

@@ -29,7 +29,7 @@ func (d database) Change(ctx context.Context, in resource.Scope, fn func(resourc
 	if in.Registry {
 		locks = &s.registry
 	}
-	if in.Names { // before the lock of the account: nobody who has that lock waits for this one
+	if in.Names { // always before the lock of the account, so that two transactions cannot wait for each other
 		unlock, err := locks.Lock(ctx, "")
 		if err != nil {
 			return fault(err)

@@ -18,8 +18,8 @@ const purgeAfter = leaseFor + beat
 // PurgeAccount implements [core.Store]. Redis expires the tombstones of users and keys and the versions of the account after a minute, and the records of
 // ended holds after two days.
 func (s *Store) PurgeAccount(ctx context.Context, id string) (more bool, err error) {
-	seen, known := s.purging.LoadOrStore(id, time.Now())
-	if wait := purgeAfter - time.Since(seen.(time.Time)); known && wait > 0 || !known {
+	seen, _ := s.purging.LoadOrStore(id, time.Now())
+	if wait := purgeAfter - time.Since(seen.(time.Time)); wait > 0 {
 		a, err := s.Account(ctx, id)
 		if err != nil || !a.Deleting {
 			s.purging.Delete(id)
