@@ -18,19 +18,20 @@ const (
 	EventKeyDisabled = "limitkeeper.key_disabled" // an API key has stopped working
 	EventKeyExpiring = "limitkeeper.key_expiring" // an API key expires within 7 days
 	EventHoldOverrun = "limitkeeper.hold_overrun" // a settlement has cost more than its hold
+	EventUsage       = "limitkeeper.usage"        // what a key or user has used in an hour
 	EventTest        = "limitkeeper.test"         // a test that a person sends; each webhook accepts this type
 )
 
 // EventTypes returns the types of events that a webhook may want.
 func EventTypes() []string {
-	return []string{EventThreshold, EventExhausted, EventForecast, EventKeyCreated, EventKeyDisabled, EventKeyExpiring, EventHoldOverrun}
+	return []string{EventThreshold, EventExhausted, EventForecast, EventKeyCreated, EventKeyDisabled, EventKeyExpiring, EventHoldOverrun, EventUsage}
 }
 
 // The bounds of events.
 const (
 	MaxEventID       = 256       // bytes of the id, and of the subject
-	MaxEventData     = 4 << 10   // bytes
-	MaxPendingEvents = 50_000    // events of an account that wait for a delivery: with MaxEventData at most 200 MiB, usually 25 MB
+	MaxEventData     = 12 << 10  // bytes: an hour of MaxMetersEver meters
+	MaxPendingEvents = 50_000    // events of an account that wait for a delivery: with MaxEventData at most 600 MiB, usually 25 MB
 	MaxEvents        = 2_000_000 // events that an account remembers
 )
 

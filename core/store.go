@@ -197,6 +197,9 @@ type Store interface {
 	// ExtendHold moves the end of an open hold to until, unless the hold ends later anyway. Reopening the store may undo the change. The error is
 	// ErrHoldNotFound for an unknown hold, and ErrHoldExpired for a hold that is not open at the time at: settled, released or expired.
 	ExtendHold(ctx context.Context, account, id string, at, until time.Time) error
+	// OldestHolds returns the [Hold.At] of the oldest open hold of each user of an account that has one. It includes each hold whose Consume has returned
+	// before the call. Expired holds that nothing has ended yet may be included or not, unless they have ReleaseHeld: then they are.
+	OldestHolds(ctx context.Context, account string) (map[int64]time.Time, error)
 	// ExpireHolds ends the holds of the account that have expired at a time. The held costs of a hold with ReleaseHeld are given back,
 	// with an entry in the history for the retention. The held costs of any other hold stay counted.
 	ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error

@@ -28,7 +28,7 @@ type Webhook struct {
 	ID          string          `json:"id"`  // wh_…
 	Seq         int64           `json:"seq"` // from 1, in the order of creation within the account
 	URL         string          `json:"url"`
-	Events      []string        `json:"events,omitempty"` // the types that the webhook wants, sorted; none: all
+	Events      []string        `json:"events,omitempty"` // the types that the webhook wants, sorted; none: all but EventUsage
 	Description *string         `json:"description,omitempty"`
 	Secrets     []WebhookSecret `json:"secrets"` // the present one first
 	Inactive    bool            `json:"inactive,omitempty"`
@@ -157,9 +157,9 @@ func (w *Webhook) Check() error {
 	return WebhookMembers.check(w)
 }
 
-// Wants reports whether the webhook wants events of a type.
+// Wants reports whether the webhook wants events of a type. A webhook that names no types does not want [EventUsage]: these events are many.
 func (w *Webhook) Wants(eventType string) bool {
-	return len(w.Events) == 0 || slices.Contains(w.Events, eventType)
+	return len(w.Events) == 0 && eventType != EventUsage || slices.Contains(w.Events, eventType)
 }
 
 // Rotate gives the webhook a new secret. For WebhookRotation, the former secret signs each delivery, too.

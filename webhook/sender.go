@@ -87,11 +87,17 @@ func control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// body is the body of a delivery.
+// body is the body of a delivery: the type, timestamp and data of Standard Webhooks, and the members of a CloudEvents 1.0 event in JSON,
+// https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md.
 type body struct {
-	Type      string         `json:"type"`
-	Timestamp time.Time      `json:"timestamp"`
-	Data      jsontext.Value `json:"data"`
+	SpecVersion string         `json:"specversion"`
+	ID          string         `json:"id"`
+	Source      string         `json:"source"` // unique for the account
+	Type        string         `json:"type"`
+	Subject     string         `json:"subject,omitempty"`
+	Time        time.Time      `json:"time"`
+	Timestamp   time.Time      `json:"timestamp"` // the same as Time
+	Data        jsontext.Value `json:"data"`
 }
 
 // Result is the result of a request.
@@ -112,7 +118,7 @@ func (s *Sender) Send(ctx context.Context, w *core.Webhook, e *core.Event, now t
 }
 
 func (s *Sender) send(ctx context.Context, w *core.Webhook, e *core.Event, now time.Time) (status int, err error) {
-	text, err := textOf(e)
+	text, err := textOf(w.AccountID, e)
 	if err != nil {
 		return 0, err
 	}
@@ -147,9 +153,10 @@ func (s *Sender) send(ctx context.Context, w *core.Webhook, e *core.Event, now t
 	return 0, withoutURL(err) // a successful answer that was cut
 }
 
-// textOf returns the body of each delivery of an event, the same for each repetition.
-func textOf(e *core.Event) ([]byte, error) {
-	b := body{e.Type, e.At.UTC(), e.Data}
+// textOf returns the body of each delivery of an event of an account, the same for each repetition.
+func textOf(account string, e *core.Event) ([]byte, error) {
+	at := e.At.UTC()
+	b := body{"1.0", e.ID, "/limitkeeper/accounts/" + account, e.Type, e.Subject, at, at, e.Data}
 	if b.Data == nil {
 		b.Data = jsontext.Value("{}")
 	}

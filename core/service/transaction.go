@@ -44,6 +44,9 @@ type Transaction struct {
 	webhooks        []*core.Webhook // of the account, if events is not nil
 	changesWebhooks bool            // the transaction changes a webhook, or puts an event that waits for one
 
+	deletedUsers []*core.User
+	hours        map[int64][]core.CounterDay // of the users that the transaction deletes: the hours that the feed has not written; without a user whose hours must be read first
+
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	keyEvents     []*core.Event    // of the changes of keys and users
 }
@@ -116,14 +119,19 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 	if err != nil {
 		return err
 	}
+	hours := map[int64][]core.CounterDay{}
 	for {
 		var runs []*Transaction
 		err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 			b := newTransaction(s, account, tx, before, holders)
+			b.hours = hours
 			runs = append(runs, b)
 			err := b.run(ctx, fn)
 			if err == nil && b.newMeters != nil {
 				err = errNewMeters
+			}
+			if err == nil && len(b.unreadHours()) > 0 {
+				err = errUnreadHours
 			}
 			return err
 		})
@@ -139,10 +147,15 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 		if stored := err == nil || errors.Is(err, core.ErrUnavailable); stored && len(runs) > 0 { // the changes may have been stored
 			s.makeDue(ctx, account, runs[len(runs)-1])
 		}
-		if !errors.Is(err, errNewMeters) {
+		switch last := runs[max(0, len(runs)-1):]; {
+		case errors.Is(err, errNewMeters):
+			before, err = s.addMeters(ctx, account, last[0].newMeters)
+		case errors.Is(err, errUnreadHours):
+			err = s.readHours(ctx, before, last[0].unreadHours(), hours)
+		default:
 			return err
 		}
-		if before, err = s.addMeters(ctx, account, runs[len(runs)-1].newMeters); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -227,7 +240,10 @@ func (b *Transaction) run(ctx context.Context, fn func(*Transaction) error) erro
 	if err := b.checkMeters(ctx); err != nil {
 		return err
 	}
-	return b.putKeyEvents()
+	if err := b.putKeyEvents(); err != nil {
+		return err
+	}
+	return b.putLastHours()
 }
 
 // Before returns the account as it was when the transaction began. Use it for reading only.
@@ -313,6 +329,7 @@ func (b *Transaction) putUser(before, after *core.User) error {
 	if after == nil {
 		b.due = append(b.due, dueCounter{CounterID: core.CounterID{Account: b.account, UserID: before.ID}})
 		b.users[before.ID] = nil
+		b.deletedUsers = append(b.deletedUsers, before)
 		return b.tx.DeleteUser(before.ID)
 	}
 	return nil

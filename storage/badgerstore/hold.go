@@ -257,6 +257,27 @@ func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time
 	return nil
 }
 
+// OldestHolds implements [core.Store].
+func (s *Store) OldestHolds(_ context.Context, account string) (map[int64]time.Time, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	oldest := map[int64]time.Time{}
+	number, err := s.accounts.number(s, account)
+	if err != nil || s.holds.add(number, 0) == 0 {
+		return oldest, fault(err)
+	}
+	for i := range s.counters.shards {
+		s.counters.shards[i].eachHold(number, func(h *openHold) {
+			if at, has := oldest[h.user.number]; !has || h.at.Before(at) {
+				oldest[h.user.number] = h.at
+			}
+		})
+	}
+	return oldest, nil
+}
+
 // ExpireHolds implements [core.Store]. It reads open holds only, which are in memory.
 func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error {
 	if err := s.enter(); err != nil {
@@ -286,18 +307,27 @@ func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, r
 	return nil
 }
 
-// due returns the holds in the shard of an account that have expired at a time. The shard of the user does not return the hold of a key again.
+// due returns the holds in the shard of an account that have expired at a time.
 func (s *shard) due(account uint32, at time.Time) (list []*openHold) {
+	s.eachHold(account, func(h *openHold) {
+		if !at.Before(h.until) {
+			list = append(list, h)
+		}
+	})
+	return list
+}
+
+// eachHold calls fn with the open holds in the shard of an account, under the lock of the shard. The shard of the user leaves out the holds of a key.
+func (s *shard) eachHold(account uint32, fn func(*openHold)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for of, open := range s.open {
 		for _, h := range open {
-			if of == h.key && of.account == account && !at.Before(h.until) {
-				list = append(list, h)
+			if of == h.key && of.account == account {
+				fn(h)
 			}
 		}
 	}
-	return list
 }
 
 // endHolds ends the holds of deleted keys and users, and of keys that move to other users. Their costs stay counted.

@@ -204,6 +204,20 @@ func (s *Store) ExtendHold(_ context.Context, account, id string, at, until time
 	})
 }
 
+// OldestHolds implements [core.Store].
+func (s *Store) OldestHolds(_ context.Context, account string) (map[int64]time.Time, error) {
+	oldest := map[int64]time.Time{}
+	err := s.locked(func() error {
+		for _, h := range s.openHoldsOf(account) {
+			if at, has := oldest[h.UserID]; !has || h.At.Before(at) {
+				oldest[h.UserID] = h.At
+			}
+		}
+		return nil
+	})
+	return oldest, err
+}
+
 // ExpireHolds implements [core.Store].
 func (s *Store) ExpireHolds(_ context.Context, account string, at time.Time, retention time.Duration) error {
 	return s.locked(func() error {

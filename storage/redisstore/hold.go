@@ -299,6 +299,51 @@ func (s *Store) ExtendHold(ctx context.Context, account, id string, at, until ti
 	return unavailable(s.do(ctx, s.client.B().Zadd().Key(s.o.account(account).holds()).ScoreMember().ScoreMember(float64(until.UnixMilli()), id).Build()).Error())
 }
 
+// holdsOf returns the holds with some ids, without the holds whose records are gone.
+func (s *Store) holdsOf(ctx context.Context, account string, ids []string) (list []*core.Hold, err error) {
+	var cmds []rueidis.Completed
+	for _, id := range ids {
+		user, _ := core.HoldUser(id)
+		cmds = append(cmds, s.client.B().Get().Key(s.o.usage(account, user).hold(randomPart(id))).Build())
+	}
+	for i, result := range s.reads.DoMulti(ctx, cmds...) {
+		text, err := result.ToString()
+		if rueidis.IsRedisNil(err) {
+			continue
+		}
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		h, err := decodeHold(ids[i], text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, h)
+	}
+	return list, nil
+}
+
+// OldestHolds implements [core.Store].
+func (s *Store) OldestHolds(ctx context.Context, account string) (map[int64]time.Time, error) {
+	ids, err := s.do(ctx, s.client.B().Zrange().Key(s.o.account(account).holds()).Min("0").Max("-1").Build()).AsStrSlice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	oldest := map[int64]time.Time{}
+	for part := range slices.Chunk(ids, scanBatch) {
+		holds, err := s.holdsOf(ctx, account, part)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range holds {
+			if at, has := oldest[h.UserID]; h.Status == core.HoldOpen && (!has || h.At.Before(at)) {
+				oldest[h.UserID] = h.At
+			}
+		}
+	}
+	return oldest, nil
+}
+
 // ExpireHolds implements [core.Store].
 func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error {
 	holds := s.o.account(account).holds()
