@@ -91,7 +91,7 @@ type usageData struct {
 	KeyID      *string               `json:"key_id"` // null: all requests of the user
 	Hour       Date                  `json:"hour"`
 	Requests   Traffic               `json:"requests"` // the numbers of requests, whatever they cost
-	Meters     map[string]usageMeter `json:"meters"`
+	Meters     map[string]usageMeter `json:"meters"`   // with requests, whose units are costs
 }
 
 // usageMeter is the traffic of a meter in an event.
@@ -106,13 +106,13 @@ func (u *User) UsageEvent(keyID string, hour *DayTotals, now time.Time) *Event {
 	if keyID != "" {
 		id = CounterID{Account: u.AccountID, KeyID: keyID}
 	}
-	d := usageData{UserID: u.ID, ExternalID: orNil(u.ExternalID), KeyID: orNil(keyID), Hour: hour.Date, Requests: hour.Requests(), Meters: map[string]usageMeter{}}
+	d := usageData{UserID: u.ID, ExternalID: orNil(u.ExternalID), KeyID: orNil(keyID), Hour: hour.Date, Requests: hour.Requests(), Meters: map[string]usageMeter{MeterRequests: {}}}
 	for _, m := range hour.Meters {
 		if m.Meter != MeterCount {
 			d.Meters[m.Meter] = usageMeter{m.MeterTraffic, m.Used()}
 		}
 	}
-	if len(d.Meters) == 0 && d.Requests == (Traffic{}) {
+	if len(d.Meters) == 1 && d.Meters[MeterRequests] == (usageMeter{}) && d.Requests == (Traffic{}) {
 		return nil
 	}
 	subject := id.Subject()

@@ -89,11 +89,14 @@ type month struct {
 	now     time.Time
 	account string
 	users   map[string]*core.User
-	plans   map[string]*core.Plan
-	keys    []*invoiceKey
-	holds   []*invoiceHold
-	notes   []note
-	refused int
+
+	userNames map[int64]string // also of deleted users
+	plans     map[string]*core.Plan
+	keys      []*invoiceKey
+	holds     []*invoiceHold
+	notes     []note
+	refused   int
+	step      func() // called after each change, if it is not nil
 }
 
 var (
@@ -109,7 +112,7 @@ var exceeds = map[string]map[string]int64{
 }
 
 func newMonth(t *testing.T, store core.Store) *month {
-	m := &month{t: t, r: rand.New(rand.NewPCG(38, 5)), users: map[string]*core.User{}, plans: map[string]*core.Plan{}}
+	m := &month{t: t, r: rand.New(rand.NewPCG(38, 5)), users: map[string]*core.User{}, userNames: map[int64]string{}, plans: map[string]*core.Plan{}}
 	m.now = monthFrom.AddDate(0, 0, -18)
 	m.s = service.New(store, service.Config{Clock: func() time.Time { return m.now }})
 	a, _, _, err := m.s.CreateAccount(t.Context(), "invoices")
@@ -130,6 +133,7 @@ func newMonth(t *testing.T, store core.Store) *month {
 		}
 		m.users[u.name], err = m.s.CreateUser(t.Context(), m.account, p)
 		m.must(err)
+		m.userNames[m.users[u.name].ID] = u.name
 		for i, own := range []string{"", "", "Own"} {
 			k := &invoiceKey{name: fmt.Sprint(u.name, " ", i), user: u.name, own: own}
 			p := core.KeyPatch{Name: &k.name, UserID: &m.users[u.name].ID}
@@ -190,6 +194,9 @@ func (m *month) run() {
 			m.deleteKey(m.keys[7]) // of cara
 		case on(19):
 			m.deleteUser("dora, gone")
+		}
+		if m.step != nil {
+			m.step()
 		}
 	}
 	m.deleteUser("emil")

@@ -58,6 +58,9 @@ var brokenHolds = []defect{
 	{name: "says that an ended hold was extended", caughtBy: "hold/extended", open: flawedHolds(holdFlaw{extend: func(error) error { return nil }})},
 	{name: "answers a repeated request without its hold", caughtBy: "machine", open: flawedHolds(holdFlaw{forgetsID: true})},
 	{name: "forgets the open holds when it is closed", caughtBy: "hold/reopened", open: flawedHolds(holdFlaw{endsOnClose: true})},
+	{name: "skips the oldest hold", caughtBy: "hold/oldest", open: flawedHolds(holdFlaw{oldest: func(at time.Time) time.Time { return at.Add(time.Minute) }})},
+	{name: "lists holds that have ended", caughtBy: "hold/oldest", open: flawedHolds(holdFlaw{oldest: func(time.Time) time.Time { return noon }})},
+	{name: "lists the holds of another account", caughtBy: "hold/oldest", open: flawedHolds(holdFlaw{ofOther: true})},
 	{name: "finds the holds of other accounts", caughtBy: "hold/other account", open: flawedHolds(holdFlaw{anyAccount: true})},
 }
 
@@ -82,6 +85,8 @@ type holdFlaw struct {
 	forgetsID    bool
 	endsOnClose  bool
 	anyAccount   bool
+	oldest       func(time.Time) time.Time // what OldestHolds returns in place of a time
+	ofOther      bool                      // OldestHolds adds a hold
 }
 
 func flawedHolds(f holdFlaw) func() Opened {
@@ -144,6 +149,19 @@ func (s *flawedHoldStore) ExtendHold(ctx context.Context, account, id string, at
 		err = s.extend(err)
 	}
 	return err
+}
+
+func (s *flawedHoldStore) OldestHolds(ctx context.Context, account string) (map[int64]time.Time, error) {
+	oldest, err := s.Store.OldestHolds(ctx, account)
+	for user, at := range oldest {
+		if s.oldest != nil {
+			oldest[user] = s.oldest(at)
+		}
+	}
+	if s.ofOther && err == nil {
+		oldest[1_000] = noon
+	}
+	return oldest, err
 }
 
 func (s *flawedHoldStore) ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error {

@@ -29,6 +29,8 @@ var holdCases = []testCase{
 		promise: "a hold of a clock that is behind the counter lasts its whole time from the time of the counter, and has the largest cost"},
 	{name: "hold/expired", run: holdsExpire,
 		promise: "ExpireHolds gives back what the expired holds with ReleaseHeld have counted, and ends the others"},
+	{name: "hold/oldest", run: holdsOldest,
+		promise: "OldestHolds has the time of the oldest open hold of each user of the account, also after reopening, until the hold ends"},
 }
 
 // holding returns the request with a new hold of a minute.
