@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -44,7 +43,7 @@ func TestKillEvents(t *testing.T) {
 	}
 	late, told := 0, 0
 	for round := range kills {
-		runEventVictim(t, victimConfig{Dir: dir, Events: true, Power: round%2 == 1, Round: round})
+		runVictimUntil(t, victimConfig{Dir: dir, Events: true, Power: round%2 == 1, Round: round}, 2+rand.IntN(eventCustomers*eventQuota*3/2), func(string) {})
 		s := mustOpen(t, dir, Options{})
 		svc := service.New(s, service.Config{})
 		before := len(eventsOf(t, s))
@@ -80,8 +79,8 @@ func createEventAccount(s *Store) error {
 	return err
 }
 
-// runEventVictim runs a victim, and kills it after some lines of output.
-func runEventVictim(t *testing.T, o victimConfig) {
+// runVictimUntil runs a victim, and kills it after some lines of output. It calls read with each line.
+func runVictimUntil(t *testing.T, o victimConfig, lines int, read func(line string)) {
 	t.Helper()
 	line, err := json.Marshal(o)
 	if err != nil {
@@ -98,15 +97,19 @@ func runEventVictim(t *testing.T, o victimConfig) {
 		t.Fatal(err)
 	}
 	output := bufio.NewReader(out)
-	for range 2 + rand.IntN(eventCustomers*eventQuota*3/2) {
+	for n := 0; ; n++ {
 		line, err := output.ReadString('\n')
-		if err != nil || strings.HasPrefix(line, "failed") {
+		switch {
+		case n < lines && (err != nil || strings.HasPrefix(line, "failed")):
 			t.Fatalf("the victim: %s, %v", line, err)
+		case err != nil: // a line without its end was not received
+			_ = cmd.Wait()
+			return
+		}
+		if read(strings.TrimSuffix(line, "\n")); n == lines {
+			_ = cmd.Process.Kill()
 		}
 	}
-	_ = cmd.Process.Kill()
-	_, _ = io.Copy(io.Discard, output)
-	_ = cmd.Wait()
 }
 
 // runEvents makes requests of new customers beyond their quota, each in its own goroutine, and writes events all the time. It writes a line after each

@@ -42,6 +42,7 @@ type victimConfig struct {
 
 	Holds     bool // only open and end holds
 	Events    bool // only write events of limits
+	Feed      bool // only use, and write usage events
 	Snapshots bool // make snapshots
 	Refused   bool // go on when the store refuses a call
 
@@ -85,6 +86,9 @@ func runVictim(line string) error {
 	}
 	if o.Events {
 		return runEvents(s)
+	}
+	if o.Feed {
+		return runFeed(s, o.Round)
 	}
 	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation, snapshots: o.Snapshots, refused: o.Refused}
 	if o.Crowd {
