@@ -36,8 +36,9 @@ type Options struct {
 type Deliverer struct {
 	o       Options
 	lease   lease
-	wake    chan struct{} // has an element after Wake
-	ended   chan attempt  // the attempts that have ended
+	wake    chan struct{} // has an element after Wake, as has hours
+	hours   chan struct{}
+	ended   chan attempt // the attempts that have ended
 	tries   sync.WaitGroup
 	queues  map[queueID]*queue         // only deliver uses queues, known, running and free
 	known   map[string]map[string]bool // by account: the webhooks that may have events
@@ -73,7 +74,7 @@ func New(o Options) *Deliverer {
 		o.MaxEvents = core.MaxEvents
 	}
 	store, _ := o.Store.(core.LeaseStore)
-	return &Deliverer{o: o, lease: lease{store: store, holder: secrets.NewID("node_")}, wake: make(chan struct{}, 1), ended: make(chan attempt, maxAttempts)}
+	return &Deliverer{o: o, lease: lease{store: store, holder: secrets.NewID("node_")}, wake: make(chan struct{}, 1), hours: make(chan struct{}, 1), ended: make(chan attempt, maxAttempts)}
 }
 
 // Stats are figures since the process started. Pending is the number of events that wait now, 0 while another process has the lease. An event counts
@@ -85,11 +86,13 @@ func (d *Deliverer) Stats() Stats {
 	return Stats{d.delivered.Load(), d.failed.Load(), d.givenUp.Load(), d.dropped.Load(), d.pending.Load()}
 }
 
-// Wake makes the deliverer look for due events, as after a step of the clock.
+// Wake makes the deliverer look for due events and ended hours, as after a step of the clock.
 func (d *Deliverer) Wake() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
+	for _, c := range []chan struct{}{d.wake, d.hours} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -174,36 +177,6 @@ func (d *Deliverer) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(scanInterval):
-		}
-	}
-}
-
-// feedInterval is the time between two looks for ended hours, and feedPause that between two parts of the work.
-const (
-	feedInterval = time.Minute
-	feedPause    = time.Second
-)
-
-// feed writes the events limitkeeper.usage of all accounts until ctx ends.
-func (d *Deliverer) feed(ctx context.Context) {
-	for ctx.Err() == nil {
-		wait := feedInterval
-		err := d.o.Service.EachAccount(ctx, func(a *core.Account) error {
-			more, err := d.o.Service.WriteUsage(ctx, a.ID)
-			if more {
-				wait = feedPause
-			}
-			if err != nil && ctx.Err() == nil {
-				d.o.Logger.Warn("the usage events of an account cannot be written", "account", a.ID, "error", err)
-			}
-			return ctx.Err()
-		})
-		if err != nil && ctx.Err() == nil {
-			d.o.Logger.Warn("the accounts cannot be read for usage events", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The library that Standard Webhooks publishes for JavaScript verifies a delivery, and refuses it with another body, time or secret.
+// The library that Standard Webhooks publishes for JavaScript verifies a delivery, and refuses it with another body, time or secret. The library of
+// CloudEvents reads the delivery as an event.
 func TestVerifiedByJavaScript(t *testing.T) {
 	const folder = "../caddymodule/testdata/sdk"
 	if _, err := os.Stat(folder + "/node_modules/standardwebhooks"); err != nil {
@@ -51,8 +52,15 @@ func TestVerifiedByJavaScript(t *testing.T) {
 	var got struct {
 		Type    string
 		Refused []string
+		Event   struct {
+			ID, Source, Type, Subject string
+			Time                      time.Time
+		}
 	}
 	if err := json.Unmarshal(out, &got); err != nil || got.Type != core.EventThreshold || len(got.Refused) != 3 {
 		t.Errorf("the library has answered %s, %v, want the type of the event and three refusals", out, err)
+	}
+	if ev := got.Event; ev.ID != id || ev.Source != "/limitkeeper/accounts/"+e.account || ev.Type != core.EventThreshold || ev.Subject != "key_1" || ev.Time.IsZero() {
+		t.Errorf("got the event %+v, want the id %s and the account %s", ev, id, e.account)
 	}
 }

@@ -1,5 +1,6 @@
-// Verifies the delivery that is on standard input, and prints its type. Then it prints which of three changed deliveries are refused.
+// Verifies the delivery that is on standard input, and prints its type, which of three changed deliveries are refused, and the delivery as a CloudEvents event.
 import { readFileSync } from "node:fs";
+import { HTTP } from "cloudevents";
 import { Webhook } from "standardwebhooks";
 
 const { secret, headers, body } = JSON.parse(readFileSync(0, "utf8"));
@@ -19,4 +20,6 @@ const refused = Object.keys(changed).filter((name) => {
     return true;
   }
 });
-console.log(JSON.stringify({ type, refused }));
+const event = HTTP.toEvent({ headers: { "content-type": "application/cloudevents+json" }, body });
+event.validate();
+console.log(JSON.stringify({ type, refused, event }));
