@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,8 +72,35 @@ func (d *auditDay) call(owner, method, path, body string) map[string]any {
 	return answer.Data
 }
 
+// page returns a page of the dashboard.
+func (d *auditDay) page(cookie, path string) string {
+	d.t.Helper()
+	r := d.Get("/dashboard/"+path, "X-Forwarded-Proto: https", "X-Forwarded-For: 192.0.2.8", "Cookie: "+cookie)
+	if r.StatusCode != 200 {
+		d.t.Fatalf("%s: got %d\n%s", path, r.StatusCode, r.Text)
+	}
+	return r.Text
+}
+
 // post sends a form of a page of the dashboard.
 func (d *auditDay) post(cookie, page, action string, form url.Values) string {
+	d.t.Helper()
+	r := d.send(cookie, page, action, form)
+	if r.StatusCode != 303 && r.StatusCode != 200 {
+		d.t.Fatalf("%s: got %d\n%s", action, r.StatusCode, r.Text)
+	}
+	return r.Text
+}
+
+// refuse sends a form that the role of a person does not allow.
+func (d *auditDay) refuse(cookie, page, action string, form url.Values) {
+	d.t.Helper()
+	if r := d.send(cookie, page, action, form); r.StatusCode != 403 {
+		d.t.Errorf("%s: got %d, want it refused\n%s", action, r.StatusCode, r.Text)
+	}
+}
+
+func (d *auditDay) send(cookie, page, action string, form url.Values) caddytest.Reply {
 	d.t.Helper()
 	headers := []string{"X-Forwarded-Proto: https", "X-Forwarded-For: 192.0.2.8", "Cookie: " + cookie}
 	shown := d.Get("/dashboard/"+page, headers...)
@@ -84,26 +112,33 @@ func (d *auditDay) post(cookie, page, action string, form url.Values) string {
 	if seen := regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(shown.Text); seen != nil {
 		form.Set("seen", seen[1])
 	}
-	r := d.Send("POST", "/dashboard/"+action, form.Encode(), append(headers, "Content-Type: application/x-www-form-urlencoded")...)
-	if r.StatusCode != 303 && r.StatusCode != 200 {
-		d.t.Fatalf("%s: got %d\n%s", action, r.StatusCode, r.Text)
-	}
-	return r.Text
+	return d.Send("POST", "/dashboard/"+action, form.Encode(), append(headers, "Content-Type: application/x-www-form-urlencoded")...)
 }
 
-// signIn signs in by a link of the command, and returns the cookie.
-func (d *auditDay) signIn() string {
+// signIn signs in by the link in a text, and returns the cookie. The password is that of an invitation, "" for none.
+func (d *auditDay) signIn(text, password string) string {
 	d.t.Helper()
-	link := regexp.MustCompile(`link=(\S+)`).FindStringSubmatch(d.run("account", "sign-in", "acme", "--url", "https://localhost"))
+	link := regexp.MustCompile(`link=([^\s<&]+)`).FindStringSubmatch(text)
 	if link == nil {
-		d.t.Fatal("the command sign-in printed no link")
+		d.t.Fatalf("no link in %s", text)
 	}
 	d.secret("link", link[1])
-	r := d.Send("POST", "/dashboard/sign-in", url.Values{"link": {link[1]}}.Encode(), "X-Forwarded-Proto: https", "Content-Type: application/x-www-form-urlencoded")
+	form := url.Values{"link": {link[1]}}
+	if password != "" {
+		form.Set("password", password)
+	}
+	r := d.Send("POST", "/dashboard/sign-in", form.Encode(), "X-Forwarded-Proto: https", "X-Forwarded-For: 192.0.2.8", "Content-Type: application/x-www-form-urlencoded")
 	cookie, _, _ := strings.Cut(r.Header.Get("Set-Cookie"), ";")
 	_, session, _ := strings.Cut(cookie, "=")
 	d.secret("session", session)
 	return cookie
+}
+
+// invite invites a person by the dashboard, and signs the person in with a password. It returns the cookie of the person.
+func (d *auditDay) invite(cookie, name, role, password string) string {
+	d.t.Helper()
+	d.secret("password of "+name, password)
+	return d.signIn(d.post(cookie, "people/new", "people", url.Values{"name": {name}, "email": {name + "@example.com"}, "role": {role}}), password)
 }
 
 // logged returns the whole audit log as the API answers it, page by page, and its entries, oldest first.
@@ -141,8 +176,8 @@ type auditedEntry struct {
 	Target         struct{ Kind, ID, Name string }
 }
 
-// The audit log of a day on which an account is changed by two programs, a person, commands, files and the configuration: each change leaves its
-// entry, in order, with actor and address, and no entry has a secret or the digest of a secret.
+// The audit log of a day on which an account is changed by two programs, three people, commands, files and the configuration: each change leaves its
+// entry, in order, with actor and address, and no entry has a secret or the digest of a secret. What a role may not do leaves none.
 func TestAuditOfADay(t *testing.T) {
 	d := &auditDay{server: newServer(t), t: t, secrets: map[string]string{}}
 	const configured = "lk_ConfiguredOwnerKey00000000000"
@@ -176,7 +211,7 @@ func TestAuditOfADay(t *testing.T) {
 	d.call(billing, "PUT", path, `{"status": "inactive"}`)
 
 	d.step("command account sign-in", "sign_in.link ")
-	cookie := d.signIn()
+	cookie := d.signIn(d.run("account", "sign-in", "acme", "--url", "https://localhost"), "")
 	const password = "correct horse battery staple"
 	d.secret("password", password)
 	d.step("person acme", "sign_in.password ", "plan.create Gold", "owner_key.create laptop", "owner_key.revoke laptop", "user.update Customer, Limited")
@@ -187,6 +222,25 @@ func TestAuditOfADay(t *testing.T) {
 	revoke := "owner-keys/" + regexp.MustCompile(`okey_[0-9A-Za-z]{20}`).FindString(d.lastOwnerKey()) + "/revoke"
 	d.post(cookie, revoke, revoke, url.Values{})
 	d.post(cookie, "users/1/edit", "users/1", url.Values{"name": {"Customer, Limited"}, "email": {"customer@example.com"}})
+
+	d.step("person acme", "person.create editing")
+	d.step("person editing", "person.password editing")
+	editing := d.invite(cookie, "editing", "editor", password+" 2")
+	d.step("person acme", "person.create support")
+	d.step("person support", "person.password support")
+	support := d.invite(cookie, "support", "support", password+" 3")
+	d.step("person editing", "plan.update Gold", "webhook.create ")
+	gold := "plans/" + regexp.MustCompile(`plan_[0-9A-Za-z]+`).FindString(regexp.MustCompile(`plans/plan_[^"]+">Gold`).FindString(d.page(editing, "plans")))
+	d.post(editing, gold+"/edit", gold, url.Values{"name": {"Gold"}, "max_requests": {"6000"}, "request_period": {"day"}})
+	shown = d.post(editing, "webhooks/new", "webhooks", url.Values{"url": {"https://hooks.example.com/limitkeeper"}})
+	d.secret("secret of the webhook", regexp.MustCompile(`whsec_[0-9A-Za-z+/=]+`).FindString(shown))
+	d.step("owner_key default", "key.create Mobile")
+	d.step("person support", "usage.adjust ", "key.update Mobile")
+	mobile := "keys/" + d.call(configured, "POST", "/keys", fmt.Sprintf(`{"name": "Mobile", "user_id": 1, "plan_id": %q}`, plan["id"]))["id"].(string)
+	d.post(support, "users/1/adjust", "users/1/adjust", url.Values{"way": {"give"}, "number": {"2"}, "meter": {"requests"}, "reason": {"an outage"}})
+	d.post(support, mobile, mobile+"/disabled", url.Values{"disabled": {"true"}})
+	d.refuse(support, mobile, mobile+"/disabled", url.Values{"disabled": {"false"}}) // leaves no entry, as each refusal
+	d.refuse(editing, "settings", "people", url.Values{"name": {"a friend"}, "email": {"friend@example.com"}, "role": {"owner"}})
 
 	d.step("command apply", "plan.create free", "user.create Applied", "key.create ci")
 	file := func(name, text string) string {
@@ -210,7 +264,7 @@ func TestAuditOfADay(t *testing.T) {
 	d.call(configured, "DELETE", path, "")
 	d.call(configured, "DELETE", "/users/1", "")
 	d.call(configured, "DELETE", "/plans/"+plan["id"].(string), "")
-	d.step("person acme", "sign_in.end_sessions ")
+	d.step("person acme", "sign_in.end_sessions ", "person.end_sessions editing", "person.end_sessions support")
 	d.post(cookie, "settings", "sign-out-everywhere", url.Values{})
 
 	text, entries := d.logged(configured)
@@ -228,6 +282,7 @@ func TestAuditOfADay(t *testing.T) {
 			t.Errorf("%s: the user who has run the command is missing", e.Action)
 		}
 	}
+	slices.Sort(got[max(0, len(got)-2):]) // one transaction: in the order of the ids
 	if diff := gocmp.Diff(d.want, got); diff != "" {
 		t.Errorf("the audit log of the day (-want +got):\n%s", diff)
 	}
