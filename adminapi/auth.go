@@ -34,7 +34,7 @@ func (c *call) authenticate() (err error) {
 }
 
 // permit returns nil if the owner's key of the request has a permission.
-func (c *call) permit(p core.Permission) error { return c.owner.ItsRole().Needs(p) }
+func (c *call) permit(p core.Permission) error { return c.owner.ItsRole().Require(p) }
 
 // missingKey returns the error for a request without a bearer token. It says where the owner's key belongs if the client sent it elsewhere.
 func missingKey(h http.Header) error {

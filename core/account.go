@@ -57,7 +57,7 @@ const (
 )
 
 // idPrefixes are the prefixes of ids. Ids must not be masked as secrets.
-var idPrefixes = []string{"key_", "acct_", "okey_", "plan_", PersonIDPrefix, "hold_"} // hold_ is reserved
+var idPrefixes = []string{"key_", "acct_", "okey_", "plan_", PersonIDPrefix, holdPrefix, auditIDPrefix}
 
 // CheckKeyPrefix returns an error unless the prefix is valid: [secrets.DefaultKeyPrefix], or up to 32 characters of a to z, 0 to 9 and _,
 // at least 4 of them letters. It begins with a letter, not with lk_, and ends with _. It is not a suffix of a prefix of ids.

@@ -31,7 +31,7 @@ type acting struct {
 	Actor
 	at    time.Time // of the changes; changes with the zero time leave no entry
 	bulk  string    // see WithBulk
-	quiet bool      // see Quiet
+	quiet bool      // see WithoutAudit
 }
 
 // OwnSignIn is the id of the actor of a session that began with the account's own password, or with a link from the server.
@@ -59,9 +59,9 @@ func ActorOf(ctx context.Context) Actor {
 	return a.Actor
 }
 
-// Acting returns a context whose changes leave entries with the time at in the audit log. The service calls Acting before each change. A context of
-// [Quiet] stays as it is.
-func Acting(ctx context.Context, at time.Time) context.Context {
+// WithAuditTime returns a context whose changes leave entries with the time at in the audit log. The service calls WithAuditTime before each change. A context of
+// [WithoutAudit] stays as it is.
+func WithAuditTime(ctx context.Context, at time.Time) context.Context {
 	a := actingIn(ctx)
 	if a.quiet {
 		return ctx
@@ -70,8 +70,8 @@ func Acting(ctx context.Context, at time.Time) context.Context {
 	return a.in(ctx)
 }
 
-// Quiet returns a context whose changes leave no entry in the audit log, such as the users that a request creates.
-func Quiet(ctx context.Context) context.Context { return acting{quiet: true}.in(ctx) }
+// WithoutAudit returns a context whose changes leave no entry in the audit log, such as the users that a request creates.
+func WithoutAudit(ctx context.Context) context.Context { return acting{quiet: true}.in(ctx) }
 
 // WithBulk returns a context in which each transaction leaves a single entry, with the given action. The entry has the numbers of changed resources in
 // place of their members. Imports use WithBulk: the entries of a million keys would drop all others.

@@ -29,7 +29,7 @@ func TestAuditOfPrices(t *testing.T) {
 		"none":         {list(1, 1), list(1, 1), ""},
 		"two moved":    {list(1, 2, 3), moved, `{"rules":[` + rule(0, 1) + `,` + rule(1, 2) + `]} {"rules":[` + rule(1, 2) + `,` + rule(0, 1) + `]}`},
 	} {
-		a := core.NewAuditing(core.Acting(t.Context(), time.Now()), "acct_1")
+		a := core.NewAuditing(core.WithAuditTime(t.Context(), time.Now()), "acct_1")
 		a.Prices(tc.before, tc.after)
 		got := ""
 		if _, entries := a.Entries(); len(entries) > 0 {

@@ -98,8 +98,8 @@ func (e *Event) PendingFor(webhook string) *Delivery {
 	return nil
 }
 
-// End ends the delivery for a webhook. An event without a pending delivery needs no data.
-func (e *Event) End(webhook string) {
+// EndDelivery ends the delivery for a webhook. An event without a pending delivery needs no data.
+func (e *Event) EndDelivery(webhook string) {
 	e.Deliveries = slices.DeleteFunc(e.Deliveries, func(d Delivery) bool { return d.Webhook == webhook })
 	if len(e.Deliveries) == 0 {
 		e.Deliveries, e.Data = nil, nil

@@ -129,12 +129,12 @@ func TestRoleMay(t *testing.T) {
 			if got := role.May(p); got != want[i] {
 				t.Errorf("%q, permission %d: got %v, want %v", role, p, got, want[i])
 			}
-			if err := role.Needs(p); (err == nil) != want[i] || err != nil && core.ErrorCode(err) != core.CodeForbidden {
+			if err := role.Require(p); (err == nil) != want[i] || err != nil && core.ErrorCode(err) != core.CodeForbidden {
 				t.Errorf("%q, permission %d: got %v", role, p, err)
 			}
 		}
 	}
-	if got, want := core.RoleViewer.Needs(core.PermitOwn).Error(), "FORBIDDEN: The role viewer may not do this: it needs the role owner"; got != want {
+	if got, want := core.RoleViewer.Require(core.PermitOwn).Error(), "FORBIDDEN: The role viewer may not do this: it needs the role owner"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -54,9 +54,9 @@ func (r Role) May(p Permission) bool {
 	return p == PermitNothing
 }
 
-// Needs returns nil if the role has a permission, and otherwise an error with the code FORBIDDEN. The error says which
+// Require returns nil if the role has a permission, and otherwise an error with the code FORBIDDEN. The error says which
 // role the caller has, and which roles have the permission.
-func (r Role) Needs(p Permission) error {
+func (r Role) Require(p Permission) error {
 	if r.May(p) {
 		return nil
 	}

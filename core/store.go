@@ -93,7 +93,7 @@ type Store interface {
 	// is the number of all entries.
 	//
 	// CreateAccount, UpdateAccount, CreateOwnerKey, UpdateOwnerKey, UpdateAccess and Update append the entries of [Auditing] in the same step as
-	// the change, if the context leaves entries, see [Acting]. Each log of an account drops its oldest entries beyond [MaxAuditEntries] or
+	// the change, if the context leaves entries, see [WithAuditTime]. Each log of an account drops its oldest entries beyond [MaxAuditEntries] or
 	// [MaxAuditBytes] with every append, and keeps at least the newest one.
 	Audit(ctx context.Context, account string, before int64, n int) (list []AuditEntry, total int, err error)
 	// AppendAudit appends entries, at most [MaxImport], and sets their numbers. An entry with a number keeps it, unless its log has that number or a

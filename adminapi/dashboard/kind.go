@@ -176,7 +176,7 @@ func (k *kind[K, R, P]) postDisabled(q *request, r *R) error {
 	if !ok {
 		return errChoice
 	}
-	if err := q.signedIn.Person.Role.Needs(k.permitDisabled(done == "disabled")); err != nil {
+	if err := q.signedIn.Person.Role.Require(k.permitDisabled(done == "disabled")); err != nil {
 		return err
 	}
 	id, _, _ := k.of(r)

@@ -64,7 +64,7 @@ func addForm[T any](rs routes, need core.Permission, page, action string, find f
 // permitting returns a handler that refuses a role without the permission.
 func permitting(need core.Permission, h handler) handler {
 	return func(q *request) error {
-		if err := q.signedIn.Person.Role.Needs(need); err != nil {
+		if err := q.signedIn.Person.Role.Require(need); err != nil {
 			return err
 		}
 		return h(q)

@@ -158,7 +158,7 @@ func (t *transfer) print(result any, text string) error {
 // recordNames has the names of records for people.
 var recordNames = map[archive.Kind]string{
 	archive.KindAccount: "accounts", archive.KindOwnerKey: "owner's keys", archive.KindAccess: "sign-in data", archive.KindPrices: "prices", archive.KindWebhook: "webhooks",
-	archive.KindOutbox: "webhook events", archive.KindPlan: "plans",
+	archive.KindWebhookEvent: "webhook events", archive.KindPlan: "plans",
 	archive.KindUser: "users", archive.KindKey: "keys", archive.KindCounter: "counters", archive.KindDay: "days", archive.KindEvent: "events",
 	archive.KindAudit: "audit log",
 }

@@ -11,7 +11,7 @@ import (
 
 // acting returns the context of a change that leaves an entry in the audit log. The time is in microseconds, as [core.AuditEntry.Seq] is.
 func (s *Service) acting(ctx context.Context) context.Context {
-	return core.Acting(ctx, s.Now().Truncate(time.Microsecond))
+	return core.WithAuditTime(ctx, s.Now().Truncate(time.Microsecond))
 }
 
 // actingStore is a store whose changes of the ways to sign in leave entries in the audit log.

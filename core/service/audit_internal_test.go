@@ -14,7 +14,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("the files of the package: got %d, error %v", len(files), err)
 	}
-	change, acting := regexp.MustCompile(`store\.(Create|Update)\w*\(.*`), regexp.MustCompile(`^store\.\w+\((s\.acting\(ctx\)|core\.Acting\(ctx, )`)
+	change, acting := regexp.MustCompile(`store\.(Create|Update)\w*\(.*`), regexp.MustCompile(`^store\.\w+\((s\.acting\(ctx\)|core\.WithAuditTime\(ctx, )`)
 	found := 0
 	for _, name := range files {
 		text, err := os.ReadFile(name)

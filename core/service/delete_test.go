@@ -95,7 +95,7 @@ func TestDeleteUserWithManyKeys(t *testing.T) {
 func TestDeleteUserWithManyKeysInAudit(t *testing.T) {
 	svc := service.New(memstore.New(), service.Config{})
 	c := newTenant(t, svc, "acme")
-	c.ok(svc.Transact(core.Quiet(t.Context()), c.id, nil, func(b *service.Transaction) error {
+	c.ok(svc.Transact(core.WithoutAudit(t.Context()), c.id, nil, func(b *service.Transaction) error {
 		for i := range 2500 {
 			if _, _, err := b.CreateKey(core.KeyPatch{Name: new(fmt.Sprint(i)), UserID: new(int64(1))}); err != nil {
 				return err

@@ -108,7 +108,7 @@ func (s *Service) endAttempt(e *core.Event, a *core.Attempt, random float64) {
 	a.Attempt = d.Attempts + 1
 	wait, retry := core.RetryDelay(a.Attempt, random)
 	if a.GivenUp = a.Problem != "" && !retry; a.Problem == "" || a.GivenUp {
-		e.End(a.Webhook)
+		e.EndDelivery(a.Webhook)
 		return
 	}
 	a.NextTime = s.now().Add(wait).Truncate(time.Millisecond)
@@ -161,7 +161,7 @@ func (s *Service) endDeliveries(ctx context.Context, account, webhook string) er
 			case !w.Inactive:
 				return errActive
 			}
-			e.End(webhook)
+			e.EndDelivery(webhook)
 			return nil
 		})
 		if errors.Is(err, errActive) {
@@ -222,7 +222,7 @@ func (s *Service) DropExcess(ctx context.Context, account string, most int) (dro
 		err = s.changeEvents(ctx, account, list, func(_ core.Tx, e *core.Event) error {
 			for _, d := range slices.Clone(e.Deliveries) {
 				byWebhook[d.Webhook]++
-				e.End(d.Webhook)
+				e.EndDelivery(d.Webhook)
 			}
 			return nil
 		})

@@ -111,6 +111,6 @@ func (s *Service) makeUser(ctx context.Context, account string, r *Request) erro
 		return core.ErrPlanNotFound
 	}
 	name := r.External // with a pointer into r, the request of every decision would be on the heap
-	_, err = s.CreateUser(core.Quiet(ctx), account, core.UserPatch{Name: &name, ExternalID: core.Some(name), PlanID: core.Some(plan)})
+	_, err = s.CreateUser(core.WithoutAudit(ctx), account, core.UserPatch{Name: &name, ExternalID: core.Some(name), PlanID: core.Some(plan)})
 	return err
 }

@@ -29,26 +29,26 @@ type Kind string
 
 // The kinds of records.
 const (
-	KindHeader   Kind = "archive"
-	KindAccount  Kind = "account"
-	KindOwnerKey Kind = "owner_key"
-	KindAccess   Kind = "access"
-	KindPrices   Kind = "prices"
-	KindWebhook  Kind = "webhook"
-	KindOutbox   Kind = "webhook_event"
-	KindPlan     Kind = "plan"
-	KindUser     Kind = "user"
-	KindKey      Kind = "key"
-	KindCounter  Kind = "counter"
-	KindDay      Kind = "day"
-	KindEvent    Kind = "event"
-	KindAudit    Kind = "audit"
-	KindEnd      Kind = "end"
+	KindHeader       Kind = "archive"
+	KindAccount      Kind = "account"
+	KindOwnerKey     Kind = "owner_key"
+	KindAccess       Kind = "access"
+	KindPrices       Kind = "prices"
+	KindWebhook      Kind = "webhook"
+	KindWebhookEvent Kind = "webhook_event"
+	KindPlan         Kind = "plan"
+	KindUser         Kind = "user"
+	KindKey          Kind = "key"
+	KindCounter      Kind = "counter"
+	KindDay          Kind = "day"
+	KindEvent        Kind = "event"
+	KindAudit        Kind = "audit"
+	KindEnd          Kind = "end"
 )
 
 // Kinds lists the kinds of the records of an account in their order. The days of a key or user follow its counter.
 func Kinds() []Kind {
-	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindWebhook, KindOutbox, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindAudit, KindEvent}
+	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPrices, KindWebhook, KindWebhookEvent, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindAudit, KindEvent}
 }
 
 var (

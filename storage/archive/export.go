@@ -238,7 +238,7 @@ func (e *export) webhookEvents(ctx context.Context, account string) error {
 			return err
 		}
 		for _, ev := range list {
-			if err := e.record(ctx, KindOutbox, &WebhookEvent{account, *ev}); err != nil {
+			if err := e.record(ctx, KindWebhookEvent, &WebhookEvent{account, *ev}); err != nil {
 				return err
 			}
 			after = ev.Seq

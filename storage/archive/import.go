@@ -127,7 +127,7 @@ func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, 
 		return Report{}, err
 	}
 	for _, a := range w.accounts {
-		_, err := to.UpdateAccount(core.Acting(ctx, o.now()), a.ID, func(a *core.Account) error {
+		_, err := to.UpdateAccount(core.WithAuditTime(ctx, o.now()), a.ID, func(a *core.Account) error {
 			if !w.owns(a) {
 				return ErrTakenOver
 			}

@@ -31,7 +31,7 @@ type Reader struct {
 // recordTypes has the type of each kind of record.
 var recordTypes = map[Kind]reflect.Type{
 	KindHeader: reflect.TypeFor[Header](), KindAccount: reflect.TypeFor[Account](), KindOwnerKey: reflect.TypeFor[core.OwnerKey](),
-	KindAccess: reflect.TypeFor[Access](), KindPrices: reflect.TypeFor[Prices](), KindWebhook: reflect.TypeFor[core.Webhook](), KindOutbox: reflect.TypeFor[WebhookEvent](), KindPlan: reflect.TypeFor[core.Plan](), KindUser: reflect.TypeFor[core.User](),
+	KindAccess: reflect.TypeFor[Access](), KindPrices: reflect.TypeFor[Prices](), KindWebhook: reflect.TypeFor[core.Webhook](), KindWebhookEvent: reflect.TypeFor[WebhookEvent](), KindPlan: reflect.TypeFor[core.Plan](), KindUser: reflect.TypeFor[core.User](),
 	KindKey: reflect.TypeFor[core.Key](), KindCounter: reflect.TypeFor[Counter](), KindDay: reflect.TypeFor[Day](),
 	KindEvent: reflect.TypeFor[Event](), KindAudit: reflect.TypeFor[Audit](), KindEnd: reflect.TypeFor[Trailer](),
 }

@@ -99,7 +99,7 @@ func auditBytes(e *env) {
 // auditConcurrent changes the account, its owner's keys, users and usage at once.
 func auditConcurrent(e *env) {
 	account := e.account()
-	ctx := core.Acting(e.ctx, noon)
+	ctx := core.WithAuditTime(e.ctx, noon)
 	const each = 8
 	changes := []func(n int) error{
 		func(n int) error { return e.Store.CreateOwnerKey(ctx, newOwnerKey(account, fmt.Sprint("okey_new", n))) },

@@ -28,13 +28,13 @@ var brokenAudits = []defect{
 type quietOwnerKeys struct{ core.Store }
 
 func (s quietOwnerKeys) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (*core.OwnerKey, error) {
-	return s.Store.UpdateOwnerKey(core.Quiet(ctx), account, id, fn)
+	return s.Store.UpdateOwnerKey(core.WithoutAudit(ctx), account, id, fn)
 }
 
 type quietUpdates struct{ core.Store }
 
 func (s quietUpdates) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
-	return s.Store.Update(core.Quiet(ctx), account, fn)
+	return s.Store.Update(core.WithoutAudit(ctx), account, fn)
 }
 
 type auditsFailures struct{ core.Store }
@@ -61,7 +61,7 @@ type neverQuiet struct{ core.Store }
 
 func (s neverQuiet) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	if core.NewAuditing(ctx, account) == nil {
-		ctx = core.Acting(context.Background(), noon)
+		ctx = core.WithAuditTime(context.Background(), noon)
 	}
 	return s.Store.Update(ctx, account, fn)
 }

@@ -16,14 +16,14 @@ func (m *machine) acting(t *rapid.T) context.Context {
 	case 0:
 		return ctx
 	case 1:
-		return core.Acting(core.Quiet(ctx), m.someNow())
+		return core.WithAuditTime(core.WithoutAudit(ctx), m.someNow())
 	case 2:
 		ctx = core.WithBulk(ctx, "key.import")
 	case 3:
 	default:
 		ctx = core.WithActor(ctx, core.Actor{Kind: core.ActorOwnerKey, ID: "okey_1", Name: m.text(t, "owner"), IP: "192.0.2.1"})
 	}
-	return core.Acting(ctx, m.someNow())
+	return core.WithAuditTime(ctx, m.someNow())
 }
 
 func (m *machine) bothAudit(t *rapid.T, account string, before int64, n int) {

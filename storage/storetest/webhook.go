@@ -44,7 +44,7 @@ func webhookLongQueue(e *env) {
 		e.update(account, func(tx core.Tx) error { // delivers every second one
 			for i, ev := range page {
 				if i%2 == 0 {
-					ev.End(webhook)
+					ev.EndDelivery(webhook)
 					if err := tx.PutEvent(ev); err != nil {
 						return err
 					}
