@@ -269,7 +269,8 @@ func usageEvents(u *core.User, keyID string, hours []core.CounterDay, now time.T
 
 // save stores the progress, unless the feed has been moved since it was read.
 func (w *feedWriter) save(read core.UsageFeed) error {
-	_, err := w.store.UpdateAccount(w.acting(w.ctx), w.account, func(a *core.Account) error {
+	s, ctx := w.Service, w.ctx
+	_, err := s.store.UpdateAccount(s.acting(ctx), w.account, func(a *core.Account) error {
 		if w.feed.Equal(&read) || !a.UsageFeed.Equal(&read) {
 			return errUnchanged
 		}
@@ -279,7 +280,7 @@ func (w *feedWriter) save(read core.UsageFeed) error {
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
-	w.accounts.forget(w.account)
+	s.accounts.forget(w.account)
 	return err
 }
 
