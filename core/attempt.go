@@ -24,17 +24,8 @@ type Attempt struct {
 	NextTime time.Time `json:"next,omitzero"`      // of the next attempt; the zero time for none
 }
 
-// AttemptID returns the id of the nth attempt in the log of a webhook. The ids repeat after MaxAttempts attempts, so that a new attempt replaces the oldest.
-func AttemptID(webhook string, n int) string { return webhook + "/" + strconv.Itoa(n%MaxAttempts) }
-
-// NextAttempt returns the number of the attempt after a in the log of its webhook, modulo MaxAttempts. nil stands for an empty log.
-func NextAttempt(a *Attempt) int {
-	if a == nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(a.ID[len(a.Webhook)+1:])
-	return (n + 1) % MaxAttempts
-}
+// AttemptID returns the id of the nth attempt in the log of a webhook, from 0 to MaxAttempts-1. A later attempt gets the id of the oldest one, and replaces it.
+func AttemptID(webhook string, n int) string { return webhook + "/" + strconv.Itoa(n) }
 
 // retryDelays are the times between the attempts to deliver an event: 24 hours in all.
 var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,

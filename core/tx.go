@@ -26,6 +26,8 @@ type Tx interface {
 	Webhooks(p Page) ([]*Webhook, int, error)
 	// Events returns the event with each id, in the order of ids, nil for a missing event.
 	Events(ids ...string) ([]*Event, error)
+	// Attempts lists the delivery log of a webhook by Seq, with its size.
+	Attempts(webhook string, p Page) ([]*Attempt, int, error)
 
 	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
 	// new and gets the next ID: one more than the largest that the account ever gave,

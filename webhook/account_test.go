@@ -1,22 +1,84 @@
 package webhook_test
 
 import (
+	"fmt"
 	"net/http"
-	"sync/atomic"
+	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/webhook"
 )
+
+// atOnce counts the requests that a receiver has at once.
+type atOnce struct {
+	mu        sync.Mutex // guards the members below
+	now, most int
+}
+
+// enter counts a request, and returns how many requests there are now.
+func (a *atOnce) enter() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now++
+	a.most = max(a.most, a.now)
+	return a.now
+}
+
+func (a *atOnce) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now--
+}
+
+// max returns the largest number of requests at once so far.
+func (a *atOnce) max() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.most
+}
+
+// patient is an option of a deliverer that waits for each answer.
+func patient(o *webhook.Options) {
+	o.Sender = webhook.NewSender("Limitkeeper/test", 10*time.Minute)
+	o.Sender.SetAllowPrivate(true)
+}
+
+// hanging starts a receiver that does not answer before the test ends.
+func hanging(t *testing.T) (url string, requests *atOnce) {
+	end := make(chan struct{})
+	requests = &atOnce{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.enter()
+		defer requests.leave()
+		select {
+		case <-end:
+		case <-r.Context().Done():
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(end) })
+	return s.URL, requests
+}
+
+// webhookTo makes a webhook to a URL in an account.
+func (e *env) webhookTo(account, url string) {
+	e.t.Helper()
+	if _, err := e.svc.CreateWebhook(e.t.Context(), account, core.WebhookPatch{URL: &url}); err != nil {
+		e.t.Fatal(err)
+	}
+}
 
 // The slow receivers of one account get at most 8 requests at once: they leave room for other accounts. Each gets its event.
 func TestSlowReceiversOfAnAccount(t *testing.T) {
 	e, r := newEnv(t), newReceiver(t)
-	var now, most atomic.Int64
+	var requests atOnce
 	r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) {
-		n := now.Add(1)
-		defer now.Add(-1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-			continue
-		}
+		requests.enter()
+		defer requests.leave()
 		time.Sleep(50 * time.Millisecond)
 		w.WriteHeader(http.StatusNoContent)
 	})
@@ -29,7 +91,53 @@ func TestSlowReceiversOfAnAccount(t *testing.T) {
 	}
 	e.put("key_1", 1, 1)
 	e.until("all deliveries", 0, func() bool { _, accepted := r.ids(); return len(accepted) == webhooks })
-	if n := most.Load(); n < 2 || n > 8 {
+	if n := requests.max(); n < 2 || n > 8 {
 		t.Errorf("got %d requests at once, want 2 to 8", n)
 	}
+}
+
+// Webhooks with many events of different subjects, whose receivers do not answer, leave room for another webhook of the account.
+func TestSlowReceiverOfManySubjects(t *testing.T) {
+	e, quick := newEnv(t, patient), newReceiver(t)
+	url, requests := hanging(t)
+	for range 3 {
+		e.webhookTo(e.account, url)
+	}
+	for i := range 10 {
+		e.put(fmt.Sprint("key_", i), 1, 10)
+	}
+	e.until("one webhook has 2 requests", 0, func() bool { return requests.max() > 3 })
+	w := e.webhook(quick)
+	for i := range 10 {
+		e.put(fmt.Sprint("user_", i), 1, 10)
+	}
+	e.until("the quick receiver has all", 0, func() bool { return e.pending(w) == 0 })
+	if n := requests.max(); n > 7 {
+		t.Errorf("got %d requests at once to slow receivers, want at most 7", n)
+	}
+}
+
+// Accounts with many events of different subjects, whose receivers do not answer, leave room for another account.
+func TestManySlowAccounts(t *testing.T) {
+	e, quick := newEnv(t, patient), newReceiver(t)
+	url, requests := hanging(t)
+	own := e.account
+	for i := range 80 {
+		a, _, _, err := e.svc.CreateAccount(t.Context(), fmt.Sprint("slow_", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.account = a.ID
+		e.webhookTo(a.ID, url)
+		for j := range 5 {
+			e.put(fmt.Sprint("key_", j), 1, 1)
+		}
+	}
+	e.until("the slow accounts have many requests", 0, func() bool { return requests.max() >= 128 })
+	e.account = own
+	w := e.webhook(quick)
+	for i := range 10 {
+		e.put(fmt.Sprint("user_", i), 1, 10)
+	}
+	e.until("the quick receiver has all", 0, func() bool { return e.pending(w) == 0 })
 }

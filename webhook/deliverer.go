@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	maxAttempts  = 256             // attempts that run at once, of all webhooks together
+	maxAttempts  = 256             // attempts that run at once, of all webhooks together. One half is for webhooks without a running attempt
 	maxOfAccount = 8               // attempts that run at once, of one account: its slow receivers leave room for other accounts
+	maxOfWebhook = 4               // attempts that run at once, of one webhook. With so many of the account, only webhooks without a running attempt begin one
 	scanInterval = 5 * time.Minute // between two reads of all accounts. Changed accounts are read at once
 	maxSleep     = time.Minute     // between two looks for due events
 	retryScan    = 5 * time.Second // from an error of the store to the next read of all accounts
@@ -32,7 +33,8 @@ type Options struct {
 	MaxEvents  int // events that an account remembers. Default: [core.MaxEvents]
 }
 
-// Deliverer delivers the events of all accounts. Each webhook has at most one request at a time, so a slow receiver delays only its own events.
+// Deliverer delivers the events of all accounts. Each webhook has at most 4 requests at once, of different subjects, and an account at most 8, of which 4 are
+// for webhooks without a running request: so a slow receiver delays only its own events. After a failure, a webhook has one request at a time until a success.
 type Deliverer struct {
 	o       Options
 	lease   lease
@@ -40,9 +42,10 @@ type Deliverer struct {
 	hours   chan struct{}
 	ended   chan attempt // the attempts that have ended
 	tries   sync.WaitGroup
-	queues  map[queueID]*queue         // only deliver uses queues, known, running and free
+	queues  map[queueID]*queue         // only deliver uses queues, known, running, busy and free
 	known   map[string]map[string]bool // by account: the webhooks that may have events
-	running map[string]int             // attempts, by account
+	running map[queueID]subjects       // the attempts of each webhook, also of one that has no queue any more
+	busy    map[string]int             // attempts, by account
 	free    int                        // attempts that may still begin
 
 	tests sync.Map // the accounts with a running test
@@ -55,11 +58,12 @@ type queueID struct{ account, webhook string }
 
 // attempt is an attempt that has ended. A nil result means that the event no longer waits.
 type attempt struct {
-	q       *queue
-	event   string
-	result  *core.Attempt
-	webhook *core.Webhook // after the attempt; nil if it is deleted
-	err     error         // of the store
+	queueID
+	event  string
+	failed int // failures in a row before the attempt
+	result *core.Attempt
+	hook   *core.Webhook // after the attempt; nil if it is deleted
+	err    error         // of the store
 }
 
 // New returns a deliverer. Run runs it.
@@ -108,7 +112,8 @@ func (d *Deliverer) Run(ctx context.Context) {
 
 // deliver delivers events until ctx ends.
 func (d *Deliverer) deliver(ctx context.Context) {
-	d.queues, d.known, d.running, d.free = map[queueID]*queue{}, map[string]map[string]bool{}, map[string]int{}, maxAttempts
+	d.queues, d.known = map[queueID]*queue{}, map[string]map[string]bool{}
+	d.running, d.busy, d.free = map[queueID]subjects{}, map[string]int{}, maxAttempts
 	d.tries.Go(func() { d.sweep(ctx) })
 	d.tries.Go(func() { d.feed(ctx) })
 	defer func() {
@@ -217,7 +222,7 @@ func (d *Deliverer) load(ctx context.Context, account string) error {
 		}
 		id := queueID{account, w.ID}
 		if d.queues[id] == nil {
-			d.queues[id] = &queue{account: account, webhook: w.ID}
+			d.queues[id] = &queue{queueID: id}
 		}
 		if err := d.fill(ctx, d.queues[id], max(0, window-len(d.queues[id].waiting))); err != nil {
 			return err
@@ -263,7 +268,7 @@ func (d *Deliverer) fill(ctx context.Context, q *queue, n int) error {
 func (d *Deliverer) refill(ctx context.Context) error {
 	now := d.o.Service.Now()
 	for _, q := range d.queues {
-		for q.more && !q.busy && len(q.waiting) < window/2 || q.isStuck(now) {
+		for q.more && len(q.waiting) < window/2 || len(d.running[q.queueID]) == 0 && q.isStuck(now) {
 			if len(q.waiting) >= window/2 {
 				q.thin()
 			}

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +48,8 @@ func victim(dir, url string) error {
 	if err != nil {
 		return err
 	}
-	svc := service.New(store, service.Config{})
+	began := time.Now()
+	svc := service.New(store, service.Config{Clock: func() time.Time { return began.Add(100 * time.Since(began)) }}) // the retries follow soon
 	svc.Tune(service.Tunables{WebhookAllowPrivate: true})
 	a, err := svc.AccountByName(ctx, "acme")
 	if err != nil {
@@ -65,7 +69,13 @@ func victim(dir, url string) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { webhook.New(webhook.Options{Service: svc, Store: store, Sender: sender}).Run(running) })
+	d := webhook.New(webhook.Options{Service: svc, Store: store, Sender: sender})
+	wg.Go(func() { d.Run(running) })
+	wg.Go(func() {
+		for ; running.Err() == nil; time.Sleep(time.Millisecond) {
+			d.Wake()
+		}
+	})
 	ended := make(chan struct{})
 	go func() {
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
@@ -85,7 +95,8 @@ func victim(dir, url string) error {
 		default:
 		}
 		now := time.Now()
-		e := &core.Event{ID: fmt.Sprintf("key_%d-%d-%d", i%3, os.Getpid(), i), Type: core.EventThreshold, Subject: fmt.Sprint("key_", i%3), At: now, Until: now.Add(time.Hour)}
+		subject := fmt.Sprint("key_", i%7)
+		e := &core.Event{ID: fmt.Sprintf("%s-%d-%d", subject, os.Getpid(), i), Type: core.EventThreshold, Subject: subject, At: now, Until: now.Add(time.Hour)}
 		if err := svc.PutEvents(ctx, a.ID, e); err != nil {
 			return err
 		}
@@ -93,10 +104,24 @@ func victim(dir, url string) error {
 	}
 }
 
-// An event that was stored is delivered, in the order of its subject, although the process is killed again and again at any moment.
+// An event that was stored is delivered, in the order of its subject, although the process is killed again and again at any moment, and the receiver answers
+// several requests at once, in random time, and refuses some.
 func TestKilled(t *testing.T) {
 	const kills = 20
 	r := newReceiver(t)
+	var requests atOnce
+	var refused atomic.Int64
+	r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) {
+		requests.enter()
+		defer requests.leave()
+		time.Sleep(rand.N(3 * time.Millisecond))
+		if rand.IntN(10) == 0 {
+			refused.Add(1)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
 	dir := t.TempDir()
 	var stored []string
 	for i := range kills + 1 {
@@ -141,7 +166,10 @@ func TestKilled(t *testing.T) {
 			t.Errorf("%s: got %d events, want these %d in order", subject, len(known), len(ids))
 		}
 	}
-	t.Logf("%d kills, %d events stored, %d requests", kills, len(stored), len(got))
+	if requests.max() < 2 || refused.Load() == 0 {
+		t.Errorf("got %d requests at once and %d refused, want several", requests.max(), refused.Load())
+	}
+	t.Logf("%d kills, %d events stored, %d requests, of which %d refused, at most %d at once", kills, len(stored), len(got), refused.Load(), requests.max())
 }
 
 // unique returns the first of each id.

@@ -12,9 +12,9 @@ const window = 1000
 
 // queue is the beginning of the list of events that wait for a webhook.
 type queue struct {
-	account, webhook string
+	queueID
 
-	waiting []waiting // in the order of Seq
+	waiting []waiting // in the order of Seq, with the events whose attempts are running
 	last    int64     // the Seq of the last event that was read
 	total   int       // all events that wait, as of the last read
 	more    bool      // events may wait behind last
@@ -23,10 +23,12 @@ type queue struct {
 	// nil until thin runs.
 	heads map[string]bool
 
-	busy   bool      // an attempt is running
-	failed int       // attempts that have failed since the last success
+	failed int       // failures in a row: attempts that have failed since the last success. Those that ran at once count as one
 	pause  time.Time // no attempt before
 }
+
+// subjects are the subjects of the events of a webhook whose attempts are running, by the ids of the events.
+type subjects map[string]string
 
 // waiting is an event that waits for a webhook.
 type waiting struct {
@@ -70,35 +72,38 @@ func (q *queue) thin() {
 	}
 }
 
-// isStuck reports whether no event in memory is due at the time now, while further events may wait in the store.
+// isStuck reports whether no event in memory is due at the time now, while further events may wait in the store. No attempt of the webhook is running.
 func (q *queue) isStuck(now time.Time) bool {
-	if q.busy || !q.more || q.pause.After(now) {
+	if !q.more || q.pause.After(now) {
 		return false
 	}
-	_, _, due := q.due(now)
+	_, _, due := q.due(now, nil)
 	return !due
 }
 
-// due returns the first event that may be sent at the time now: no earlier event of its subject waits. Without such an event, ok is false and next is the
-// time of the next attempt, the zero time for an empty queue.
-func (q *queue) due(now time.Time) (id string, next time.Time, ok bool) {
+// due returns the first event that may be sent at the time now: no attempt of it or of another event of its subject is running, and no earlier event of its
+// subject waits. Without such an event, ok is false and next is the time of the next attempt, the zero time if none waits for its time.
+func (q *queue) due(now time.Time, running subjects) (event waiting, next time.Time, ok bool) {
 	if q.pause.After(now) {
-		return "", q.pause, false
+		return event, q.pause, false
 	}
 	blocked := map[string]bool{}
+	for _, subject := range running {
+		blocked[subject] = true
+	}
 	for _, w := range q.waiting {
-		if w.subject != "" && blocked[w.subject] {
+		if _, runs := running[w.id]; runs || w.subject != "" && blocked[w.subject] {
 			continue
 		}
 		if !w.next.After(now) {
-			return w.id, now, true
+			return w, now, true
 		}
 		if next.IsZero() || w.next.Before(next) {
 			next = w.next
 		}
 		blocked[w.subject] = true
 	}
-	return "", next, false
+	return event, next, false
 }
 
 // remove removes an event whose delivery has ended.
@@ -131,9 +136,9 @@ const (
 	maxPause = 5 * time.Minute
 )
 
-// noteFailure starts the pause of the webhook.
-func (q *queue) noteFailure(now time.Time) {
-	q.failed++
+// noteFailure starts the pause of the webhook. before is the number of failures in a row before the failed attempt began.
+func (q *queue) noteFailure(now time.Time, before int) {
+	q.failed = max(q.failed, before+1)
 	q.pause = now.Add(min(minPause<<min(q.failed-1, 20), maxPause))
 }
 

@@ -57,7 +57,7 @@ func newClient(timeout time.Duration, control func(context.Context, string, stri
 	return http.Client{
 		Transport: &http.Transport{ // without a proxy: it would connect to addresses that control does not see
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: timeout, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-			MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 2, IdleConnTimeout: idleTimeout,
+			MaxIdleConns: maxIdle, MaxIdleConnsPerHost: maxOfWebhook, IdleConnTimeout: idleTimeout,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect could lead to a private address
 	}

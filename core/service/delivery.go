@@ -31,30 +31,34 @@ func (s *Service) NewTestEvent(webhook string) *core.Event {
 
 // LogAttempt stores an attempt as the newest one in the log of its webhook.
 func (s *Service) LogAttempt(ctx context.Context, account string, a *core.Attempt) error {
-	n, _, err := s.nextAttempt(ctx, account, a.Webhook)
-	if err != nil {
-		return err
-	}
-	a.ID, a.Seq = core.AttemptID(a.Webhook, n), 0
-	return s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
-		if _, err := tx.Webhook(a.Webhook); err != nil {
+	return s.store.Update(s.acting(ctx), account, func(tx core.Tx) (err error) {
+		if _, err = tx.Webhook(a.Webhook); err != nil {
 			return err
 		}
+		if a.ID, _, err = nextAttempt(tx, a.Webhook); err != nil {
+			return err
+		}
+		a.Seq = 0
 		return tx.PutAttempt(a)
 	})
 }
 
-// nextAttempt returns the number of the next attempt in the log of a webhook, and the time of the last one.
-func (s *Service) nextAttempt(ctx context.Context, account, webhook string) (n int, last time.Time, err error) {
-	_, total, err := s.store.Attempts(ctx, account, webhook, core.Page{Number: 1, Size: 1})
-	if err != nil || total == 0 {
-		return 0, last, err
+// nextAttempt returns the id of the next attempt in the log of a webhook, which is that of the oldest attempt if the log is full, and the size of the log.
+func nextAttempt(tx core.Tx, webhook string) (id string, size int, err error) {
+	oldest, size, err := tx.Attempts(webhook, core.Page{Number: 1, Size: 1})
+	if size >= core.MaxAttempts && len(oldest) > 0 {
+		return oldest[0].ID, size, err
 	}
-	newest, _, err := s.store.Attempts(ctx, account, webhook, core.Page{Number: total, Size: 1})
-	if err != nil || len(newest) == 0 {
-		return total % core.MaxAttempts, last, err
+	return core.AttemptID(webhook, size), size, err
+}
+
+// isAfterGap reports whether an attempt began more than [core.MaxRetryGap] after the newest attempt in a log of a given size.
+func isAfterGap(tx core.Tx, a *core.Attempt, size int) (bool, error) {
+	if size == 0 {
+		return false, nil
 	}
-	return core.NextAttempt(newest[0]), newest[0].At, nil
+	newest, _, err := tx.Attempts(a.Webhook, core.Page{Number: size, Size: 1})
+	return len(newest) > 0 && a.At.Sub(newest[0].At) > core.MaxRetryGap, err
 }
 
 // StatusGone is the status of an answer that disables a webhook at once: 410 Gone.
@@ -64,11 +68,6 @@ const StatusGone = 410
 // the problem, "" for a delivered event. EndAttempt sets the other members: after a failure, the time of the next attempt, or that there is none. It
 // returns the webhook afterwards: disabled if it answered 410, or if all its deliveries have failed for [core.FailingLimit].
 func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attempt) (w *core.Webhook, err error) {
-	n, last, err := s.nextAttempt(ctx, account, a.Webhook)
-	if err != nil {
-		return nil, err
-	}
-	a.ID, a.Seq = core.AttemptID(a.Webhook, n), 0
 	random, disabled := rand.Float64(), false
 	err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		if w, err = tx.Webhook(a.Webhook); err != nil {
@@ -78,17 +77,31 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 		if err != nil {
 			return err
 		}
-		a.Attempt, a.GivenUp, a.NextTime = 1, false, time.Time{}
-		if e := events[0]; e != nil && e.PendingFor(w.ID) != nil {
+		id, size, err := nextAttempt(tx, w.ID)
+		if err != nil {
+			return err
+		}
+		a.ID, a.Seq, a.Attempt, a.GivenUp, a.NextTime = id, 0, 1, false, time.Time{}
+		e := events[0]
+		waits := e != nil && e.PendingFor(w.ID) != nil
+		if waits {
 			s.endAttempt(e, a, random)
+		}
+		if a.Problem != "" && a.Attempt > 1 {
+			gap, err := isAfterGap(tx, a, size)
+			if err != nil {
+				return err
+			}
+			if gap { // no event was delivered since
+				w.FailingSince = nil
+			}
+		}
+		if waits {
 			if err := putOrForget(tx, e, a.At); err != nil {
 				return err
 			}
 		}
 		var changed bool
-		if a.Problem != "" && a.Attempt > 1 && a.At.Sub(last) > core.MaxRetryGap { // no event was delivered since
-			w.FailingSince = nil
-		}
 		if changed, disabled = noteResult(w, a); changed {
 			if err := tx.PutWebhook(w); err != nil {
 				return err

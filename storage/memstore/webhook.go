@@ -72,6 +72,12 @@ func (t *tx) Events(ids ...string) ([]*core.Event, error) {
 	return list, nil
 }
 
+// Attempts implements [core.Tx].
+func (t *tx) Attempts(webhook string, p core.Page) ([]*core.Attempt, int, error) {
+	list, total := page(t.before.attemptsOf(webhook), p)
+	return list, total, nil
+}
+
 // PutWebhook implements [core.Tx].
 func (t *tx) PutWebhook(w *core.Webhook) error { return put(t, t.after.webhooks, w) }
 

@@ -66,6 +66,12 @@ func (t *tx) Events(ids ...string) ([]*core.Event, error) {
 	return list, nil
 }
 
+// Attempts implements [core.Tx].
+func (t *tx) Attempts(webhook string, p core.Page) ([]*core.Attempt, int, error) {
+	list, total, err := readPage(t.r, attempts, attemptSet(webhook), p)
+	return list, total, t.keep(err)
+}
+
 // PutWebhook implements [core.Tx].
 func (t *tx) PutWebhook(w *core.Webhook) error { return put(t, &t.webhooks, w) }
 
@@ -83,7 +89,7 @@ func (t *tx) DeleteWebhook(id string) error {
 	if err := remove(t, &t.webhooks, id); err != nil {
 		return err
 	}
-	log, _, err := readPage(t.r, attempts, attemptSet(id), core.Page{Number: 1, Size: 10 * core.MaxAttempts})
+	log, _, err := t.Attempts(id, core.Page{Number: 1, Size: 10 * core.MaxAttempts})
 	for _, a := range log {
 		if err == nil {
 			err = remove(t, &t.attempts, a.ID)

@@ -139,6 +139,7 @@ func (d *txPlan) putAttempt() {
 		return
 	}
 	d.touched["the log of "+w.ID] = true
+	d.read(func(tx core.Tx) (any, error) { return listed(tx.Attempts(w.ID, core.Page{Number: 1, Size: 2})) })
 	d.write(func(tx core.Tx) (any, error) {
 		given := copyOf(a)
 		err := tx.PutAttempt(given)
