@@ -10,6 +10,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -22,19 +23,21 @@ import (
 var templateFiles embed.FS
 
 // templates are the pages by role and name; the role is "" without a session. Each file defines "main" and uses the layout and the components. In a template,
-// "may" reports whether the role has a permission.
-var templates = map[core.Role]map[string]*template.Template{}
+// "may" reports whether the role has a permission. A page is parsed at its first use: all pages of all roles take about 100 ms, more than the rest of the
+// start of the server or of a command.
+var templates = map[core.Role]map[string]func() *template.Template{}
 
 func init() {
 	for _, role := range append(core.PersonRoles(), "") {
-		templates[role] = parseTemplates(role)
+		templates[role] = pagesOf(role)
 	}
 }
 
 // permissions are the arguments of "may".
 var permissions = map[string]core.Permission{"support": core.PermitSupport, "edit": core.PermitEdit, "own": core.PermitOwn}
 
-func parseTemplates(role core.Role) map[string]*template.Template {
+// pagesOf returns a function for each page, which parses the page once.
+func pagesOf(role core.Role) map[string]func() *template.Template {
 	may := func(word string) (bool, error) {
 		p, ok := permissions[word]
 		if !ok {
@@ -42,16 +45,20 @@ func parseTemplates(role core.Role) map[string]*template.Template {
 		}
 		return role.May(p), nil
 	}
-	common := template.Must(template.New("").Funcs(functions).Funcs(template.FuncMap{"may": may}).ParseFS(templateFiles, "templates/layout.html", "templates/components.html"))
+	common := sync.OnceValue(func() *template.Template {
+		return template.Must(template.New("").Funcs(functions).Funcs(template.FuncMap{"may": may}).ParseFS(templateFiles, "templates/layout.html", "templates/components.html"))
+	})
 	list, err := templateFiles.ReadDir("templates")
 	if err != nil {
 		panic(err) // impossible for embedded files
 	}
-	all := map[string]*template.Template{}
+	all := map[string]func() *template.Template{}
 	for _, f := range list {
 		name := strings.TrimSuffix(f.Name(), ".html")
 		if name != "layout" && name != "components" {
-			all[name] = template.Must(template.Must(common.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
+			all[name] = sync.OnceValue(func() *template.Template {
+				return template.Must(template.Must(common().Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
+			})
 		}
 	}
 	return all
@@ -155,7 +162,7 @@ func (q *request) write(status int, name, part string, data any) error {
 	if q.signedIn != nil {
 		role = q.signedIn.Person.Role
 	}
-	if err := templates[role][name].ExecuteTemplate(&b, part, data); err != nil {
+	if err := templates[role][name]().ExecuteTemplate(&b, part, data); err != nil {
 		return err
 	}
 	answers := &q.s.strangerAnswers
