@@ -31,14 +31,14 @@ var rolesOf = map[string]string{
 	"GET /plans/{id}/users": reads, "GET /plans/{id}/keys": reads,
 	"GET /users": reads, "GET /users/{id}": reads, "GET /users/{id}/usage": reads, "GET /users/{id}/usage/daily": reads, "GET /users/{id}/usage/hourly": reads,
 	"GET /users/{id}/keys": reads, "GET /users/{id}/requests": reads,
-	"GET /prices": reads, "POST /prices/quote": reads, "GET /search": reads, "POST /search": reads, "GET /thresholds": reads, "GET /requests": reads, "GET /usage": reads, "GET /audit": reads,
+	"GET /prices": reads, "POST /prices/quote": reads, "GET /search": reads, "POST /search": reads, "GET /thresholds": reads, "GET /requests": reads, "GET /usage": reads, "GET /usage/feed": reads, "GET /audit": reads,
 	"GET /webhooks": reads, "GET /webhooks/{id}": reads, "GET /webhooks/{id}/deliveries": reads,
 
 	"POST /keys/{id}/usage/adjust": supports, "POST /users/{id}/usage/adjust": supports,
 	"PUT /keys/{id}": supports, // a body that does more than disabling it: see TestSupportDisablesKeys
 
 	"POST /keys": edits, "DELETE /keys/{id}": edits, "POST /keys/{id}/regenerate": edits,
-	"POST /plans": edits, "PUT /plans/{id}": edits, "DELETE /plans/{id}": edits, "PUT /prices": edits,
+	"POST /plans": edits, "PUT /plans/{id}": edits, "DELETE /plans/{id}": edits, "PUT /prices": edits, "PUT /usage/feed": edits,
 	"POST /webhooks": edits, "PUT /webhooks/{id}": edits, "DELETE /webhooks/{id}": edits, "POST /webhooks/{id}/rotate": edits, "POST /webhooks/{id}/test": edits,
 	"POST /users": edits, "PUT /users/{id}": edits, "DELETE /users/{id}": edits, "POST /users/{id}/keys": edits,
 }

@@ -106,6 +106,8 @@ var routes = []route{
 	{method: "GET", path: "/requests", need: core.PermitRead, handle: accountRequests, params: historyParams},
 	{method: "GET", path: "/audit", need: core.PermitRead, handle: auditLog, params: auditParams},
 	{method: "GET", path: "/usage", need: core.PermitRead, handle: usageReport, params: []string{"from", "to", "group_by"}},
+	{method: "GET", path: "/usage/feed", need: core.PermitRead, handle: usageFeed},
+	{method: "PUT", path: "/usage/feed", need: core.PermitEdit, handle: rewindUsageFeed},
 
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
 	{method: "GET", path: "/health/ready", handle: ready, public: true, plain: true},

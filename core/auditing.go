@@ -131,7 +131,11 @@ func (a *Auditing) add(kind, id, name string, before, after auditView) {
 func (a *Auditing) Account(before, after *Account) {
 	is := cmp.Or(after, before)
 	a.account = is.ID
-	a.add("account", is.ID, is.Name, auditAccount(before), auditAccount(after))
+	was, now := auditAccount(before), auditAccount(after)
+	if was != nil && now != nil && a.Actor.Kind != ActorSystem { // the feed makes progress by itself each hour
+		was, now = was.add("usage_feed", auditUsageFeed(before)), now.add("usage_feed", auditUsageFeed(after))
+	}
+	a.add("account", is.ID, is.Name, was, now)
 	if before != nil && before.Incomplete() && !is.Incomplete() {
 		e := &a.entries[len(a.entries)-1]
 		e.Action, e.After = "account.import", auditFields(is.Import, "complete", "run").object()
@@ -142,7 +146,15 @@ func auditAccount(ac *Account) auditView {
 	if ac == nil || ac.Incomplete() {
 		return nil
 	}
-	return auditFields(ac, "meters", "own_meters", "import") // meters follow from plans, keys and users
+	return auditFields(ac, "meters", "own_meters", "import", "usage_feed") // meters follow from plans, keys and users
+}
+
+// auditUsageFeed returns the next hour of a feed, nil before the first one.
+func auditUsageFeed(ac *Account) any {
+	if ac.UsageFeed.Next == 0 {
+		return nil
+	}
+	return map[string]Date{"next_hour": ac.UsageFeed.Next}
 }
 
 // OwnerKey adds the change of an owner's key. The use of the key leaves no entry.

@@ -23,6 +23,9 @@ func EventID(eventType, account string, parts ...any) string {
 	return eventIDPrefix + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
+// EventSource returns the source of all events of an account, as in CloudEvents.
+func EventSource(account string) string { return "/limitkeeper/accounts/" + account }
+
 // eventData returns the data of an event. v is a struct whose members can all be written as JSON.
 func eventData(v any) jsontext.Value {
 	b, err := json.Marshal(v, json.Deterministic(true))

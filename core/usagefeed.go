@@ -66,6 +66,15 @@ func (f *UsageFeed) Continue(user int64, from Date) {
 	}
 }
 
+// Rewind makes the hours from an hour on be written again, with the same ids. Users that wait stay waiting: a settlement may still change their hours.
+func (f *UsageFeed) Rewind(from Date) {
+	waiting := slices.Clone(f.Waiting)
+	for i := range waiting {
+		waiting[i].From = min(waiting[i].From, from)
+	}
+	*f = UsageFeed{Next: from, Waiting: waiting}
+}
+
 // Scans reports whether a scan has begun and not ended.
 func (f *UsageFeed) Scans() bool { return f.Last >= f.Next && f.Next != 0 }
 
@@ -115,6 +124,10 @@ func (u *User) UsageEvent(keyID string, hour *DayTotals, now time.Time) *Event {
 	if len(d.Meters) == 1 && d.Meters[MeterRequests] == (usageMeter{}) && d.Requests == (Traffic{}) {
 		return nil
 	}
-	subject := id.Subject()
-	return &Event{ID: EventID(EventUsage, u.AccountID, subject, hour.Date), Type: EventUsage, Subject: subject, At: hour.Date.Start(), Until: now.UTC(), Data: eventData(d)}
+	return &Event{ID: UsageEventID(id, hour.Date), Type: EventUsage, Subject: id.Subject(), At: hour.Date.Start(), Until: now.UTC(), Data: eventData(d)}
+}
+
+// UsageEventID returns the id of the event [EventUsage] of an hour of a counter.
+func UsageEventID(id CounterID, hour Date) string {
+	return EventID(EventUsage, id.Account, id.Subject(), hour)
 }

@@ -156,7 +156,7 @@ func (s *Sender) send(ctx context.Context, w *core.Webhook, e *core.Event, now t
 // textOf returns the body of each delivery of an event of an account, the same for each repetition.
 func textOf(account string, e *core.Event) ([]byte, error) {
 	at := e.At.UTC()
-	b := body{"1.0", e.ID, "/limitkeeper/accounts/" + account, e.Type, e.Subject, at, at, e.Data}
+	b := body{"1.0", e.ID, core.EventSource(account), e.Type, e.Subject, at, at, e.Data}
 	if b.Data == nil {
 		b.Data = jsontext.Value("{}")
 	}

@@ -1,0 +1,40 @@
+package adminapi
+
+import (
+	"net/http"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// maxShownWaiting bounds the waiting users in an answer.
+const maxShownWaiting = 100
+
+// viewUsageFeed returns the JSON form of the progress of a feed.
+func viewUsageFeed(f core.UsageFeed) object {
+	waiting := viewEach(func(w core.WaitingUser) object { return object{{"user_id", w.UserID}, {"from", w.From}} }, f.Waiting[:min(len(f.Waiting), maxShownWaiting)])
+	return object{{"next_hour", orNull(f.Next)}, {"waiting_users", waiting}, {"waiting_count", len(f.Waiting)}}
+}
+
+func usageFeed(c *call) error {
+	f, err := c.svc.UsageFeed(c.ctx(), c.account)
+	return reply(viewUsageFeed)(c, http.StatusOK, f, err)
+}
+
+// rewindUsageFeed makes the feed write hours again.
+func rewindUsageFeed(c *call) error {
+	from, err := decode(c, readNextHour)
+	if err != nil {
+		return err
+	}
+	f, err := c.svc.RewindUsageFeed(c.ctx(), c.account, from)
+	return reply(viewUsageFeed)(c, http.StatusOK, f, err)
+}
+
+func readNextHour(m *members) core.Date {
+	m.Ignore("waiting_users", "waiting_count")
+	hour, err := core.ParseHour(m.Word("next_hour"))
+	if err != nil {
+		m.Wrong("next_hour", "Next_hour must be the first hour to write again, as in 2026-10-01T13:00:00Z")
+	}
+	return hour
+}

@@ -1,0 +1,47 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// UsageFeed returns the progress of the feed of an account: the zero value if no webhook has wanted its events yet.
+func (s *Service) UsageFeed(ctx context.Context, account string) (core.UsageFeed, error) {
+	a, err := s.Account(ctx, account)
+	if err != nil {
+		return core.UsageFeed{}, err
+	}
+	return a.UsageFeed, nil
+}
+
+// RewindUsageFeed makes the feed of an account write the hours from an hour on again, with the same ids, for a receiver that has lost events. It returns
+// the progress afterwards. An hour that is not kept any more, in the future, or after the first hour that is not written, is a validation error of next_hour.
+//
+// A part of the scan that [Service.WriteUsage] is writing meanwhile does not undo the change.
+func (s *Service) RewindUsageFeed(ctx context.Context, account string, from core.Date) (core.UsageFeed, error) {
+	now := s.ThisHour()
+	kept := now - core.HoursKept + 1
+	switch {
+	case from > now:
+		return core.UsageFeed{}, core.Invalid("next_hour", fmt.Sprintf("The hour %v is in the future: choose %v or an earlier one", from, now))
+	case from < kept:
+		return core.UsageFeed{}, core.Invalid("next_hour", fmt.Sprintf("The hour %v is not kept any more: the first of the last %d hours is %v", from, core.HoursKept, kept))
+	}
+	a, err := s.store.UpdateAccount(s.acting(ctx), account, func(a *core.Account) error {
+		if a.Closed() {
+			return core.ErrAccountNotFound
+		}
+		if next := max(kept, a.UsageFeed.Next); a.UsageFeed.Next != 0 && from > next {
+			return core.Invalid("next_hour", fmt.Sprintf("The hours from %v on are not written yet, and a later hour would leave some out: choose %v or an earlier one", next, next))
+		}
+		a.UsageFeed.Rewind(from)
+		return nil
+	})
+	s.accounts.forget(account)
+	if err != nil {
+		return core.UsageFeed{}, err
+	}
+	return a.UsageFeed, nil
+}
