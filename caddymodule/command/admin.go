@@ -58,6 +58,8 @@ var adminRoutes = map[string]adminHandler{
 	"POST sign-in":           makeSignInLink,                // ?account=NAME&origin=ORIGIN
 	"POST usage":             ofAccount(adjustUsage),        // ?account=NAME&id=ID, of a key or user
 	"GET usage":              reportUsage,                   // ?account=NAME&from=DAY&to=DAY&group_by=WORDS&format=csv|ndjson
+	"GET usage/feed":         ofAccount(readUsageFeed),      // ?account=NAME
+	"PUT usage/feed":         ofAccount(rewindUsageFeed),    // ?account=NAME {"next_hour"}
 	"GET export":             exportArchive,                 // ?account=NAME&history=BOOL, of all accounts without a name
 	"POST " + importPath:     importArchive,                 // checks; with ?sha256=… of the check it writes
 	"POST " + applyPath:      applyFile,                     // ?account=NAME&dry_run=BOOL&prune=BOOL

@@ -27,7 +27,7 @@ func init() {
 			Long: repairHelp, CobraFunc: repairCommand},
 		{Name: "restore", Usage: "FILE --store <store>", Short: "Fills an empty store from a backup", Long: restoreHelp, CobraFunc: restoreCommand},
 		{Name: "store", Usage: "accept", Short: "Manages the store of a running server", Long: storeHelp, CobraFunc: storeCommand},
-		{Name: "usage", Usage: "adjust|report", Short: "Adjusts the usage of a key or user, and reports the usage of an account, on a running server", Long: usageHelp, CobraFunc: usageCommand},
+		{Name: "usage", Usage: "adjust|report|feed|verify", Short: "Adjusts, reports and verifies the usage of an account on a running server", Long: usageHelp, CobraFunc: usageCommand},
 	} {
 		caddycmd.RegisterCommand(c)
 	}

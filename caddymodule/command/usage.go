@@ -22,6 +22,13 @@ next request. The history shows the reason.
 
 report prints the usage of an account in a month or a range of days, for invoices.
 
+feed shows up to which hour the events limitkeeper.usage are written, and writes
+hours again for a receiver that has lost some.
+
+verify adds up the events limitkeeper.usage that a receiver has stored, and
+compares the sums with the report. It exits with 1 if they differ. It needs about
+80 bytes of memory for each event, and 200 for each meter of a user or a key.
+
 These commands talk to a running server over Caddy's admin endpoint, as the
 command reload does.
 `
@@ -40,7 +47,7 @@ func usageCommand(cmd *cobra.Command) {
 	adjust.Flags().String("reason", "", "The reason, for the history")
 	adjust.Flags().Bool("own", false, "Of a key: adjust the counter of its own limits, and not that of its plan")
 	adjust.Flags().String("request-id", "", "A request id: a repeat within 24 hours changes nothing")
-	cmd.AddCommand(adjust, reportCommand())
+	cmd.AddCommand(adjust, reportCommand(), usageFeedCommand(), usageVerifyCommand())
 }
 
 // adjustBody is the body of POST /limitkeeper/usage.

@@ -1,0 +1,309 @@
+package command
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+const verifyExample = `limitkeeper usage verify acme --received received.ndjson
+  limitkeeper usage verify acme --received received.ndjson --from 2026-10-01 --to 2026-11-01`
+
+// usageVerifyCommand returns the command usage verify.
+func usageVerifyCommand() *cobra.Command {
+	cmd := subcommand("verify ACCOUNT", "Compares the events limitkeeper.usage that a receiver has stored with the usage report", verifyExample, runUsageVerify)
+	cmd.Flags().String("received", "", "A file with the body of one delivery in each line; - for the standard input")
+	cmd.Flags().String("from", "", "The first day, such as 2026-10-01; by default the first whole day in the file")
+	cmd.Flags().String("to", "", "The day after the last one, such as 2026-11-01; by default the day of the next hour of the feed")
+	return cmd
+}
+
+// maxDifferences bounds the differences that a verification shows.
+const maxDifferences = 50
+
+// usageDifference is a number that differs.
+type usageDifference struct {
+	Of       string `json:"of"` // such as user 17, key key_… or deleted users
+	Meter    string `json:"meter"`
+	Number   string `json:"number"`
+	Received int64  `json:"received"`
+	Report   int64  `json:"report"`
+}
+
+// verification is the result of a comparison of received events with the report.
+type verification struct {
+	From            core.Date         `json:"from"`
+	To              core.Date         `json:"to"`     // the day after the last one
+	Events          int               `json:"events"` // of the days, each once
+	Repetitions     int               `json:"repetitions"`
+	OtherEvents     int               `json:"other_events"` // of other types
+	OtherDays       int               `json:"other_days"`   // events of other days
+	Users           int               `json:"users"`
+	Keys            int               `json:"keys"`
+	DeletedUsers    int               `json:"deleted_users"` // users with events that the report does not list
+	DeletedKeys     int               `json:"deleted_keys"`  // keys with events that the report does not list
+	DifferenceCount int               `json:"difference_count"`
+	Differences     []usageDifference `json:"differences"` // the first ones
+	NextHour        core.Date         `json:"next_hour"`
+	WaitingCount    int               `json:"waiting_count"`
+
+	waiting []core.WaitingUser
+}
+
+func runUsageVerify(c *adminClient, args []string) error {
+	v, err := c.verifyUsage(args[0])
+	if err != nil {
+		return fmt.Errorf("verifying the usage events of account %q: %w", args[0], err)
+	}
+	if c.json {
+		err = json.NewEncoder(c.out).Encode(v)
+	} else {
+		err = c.printVerification(v)
+	}
+	if err == nil && v.DifferenceCount > 0 {
+		err = fmt.Errorf("the events of account %q differ from the report in %d numbers", args[0], v.DifferenceCount)
+	}
+	return err
+}
+
+// verifyUsage reads the received events and the report, and compares both.
+func (c *adminClient) verifyUsage(account string) (*verification, error) {
+	var feed feedView
+	if err := c.fetch(http.MethodGet, adminBase+feedPath(account), nil, &feed); err != nil {
+		return nil, err
+	}
+	if feed.NextHour == nil {
+		return nil, errors.New("no event is written yet: create a webhook that names the type limitkeeper.usage")
+	}
+	r := &received{account: feed.AccountID, to: feed.NextHour.Day()}
+	for flag, day := range map[string]*core.Date{"from": &r.from, "to": &r.to} {
+		if text := c.flags.String(flag); text != "" {
+			var err error
+			if *day, err = core.ParseDate(text); err != nil {
+				return nil, fmt.Errorf("--%s: want a day such as 2026-10-01, got %q", flag, text)
+			}
+		}
+	}
+	if err := c.readReceived(r); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.start == 0:
+		return nil, errors.New("the file has no event limitkeeper.usage: name the days with --from and --to")
+	case r.start >= r.to:
+		return nil, fmt.Errorf("there is no whole day to compare: the first one is %v, and the hours from %v on are not written yet. Name the days with --from and --to", r.start, *feed.NextHour)
+	}
+	v := &verification{From: r.start, To: r.to, Events: r.sums.events, Repetitions: r.repetitions, OtherEvents: r.others, OtherDays: r.outside + r.before.events,
+		NextHour: *feed.NextHour, WaitingCount: feed.WaitingCount, Differences: []usageDifference{}, waiting: feed.WaitingUsers}
+	v.Users, v.Keys = r.count()
+	for _, groups := range []string{"user,meter", "key,meter"} {
+		if err := c.compare(account, groups, v, &r.sums); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// readReceived reads the file that --received names.
+func (c *adminClient) readReceived(r *received) error {
+	name, in := c.flags.String("received"), c.in
+	switch name {
+	case "":
+		return errors.New("--received is missing: name the file with the stored bodies, or - for the standard input")
+	case "-":
+		name = "the standard input"
+	default:
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		in = file
+	}
+	if err := r.read(in); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// reportedUsage is a row of the report.
+type reportedUsage struct {
+	UserID *int64  `json:"user_id"`
+	KeyID  *string `json:"key_id"`
+	Meter  string  `json:"meter"`
+	usageNumbers
+	RequestsAllowed *int64 `json:"requests_allowed"`
+	RequestsDenied  *int64 `json:"requests_denied"`
+}
+
+// comparison compares sums with the rows of a report by user or by key. It removes the sums that it has compared.
+//
+// The report counts an adjustment of a shared plan at the user, and a moved key at its new user. So keys are compared by their ids alone, and without
+// adjustments. A deleted user or key has no row of its own. The row without a user is that of all deleted users.
+type comparison struct {
+	*verification
+	sums    map[usageOf]usageNumbers
+	keys    bool                    // compares keys, and not users
+	listed  map[usageOf]bool        // users or keys with rows, without a meter
+	deleted map[string]usageNumbers // by meter: the row of the deleted users
+}
+
+// compare reads the report with these groups, and adds the differences.
+func (c *adminClient) compare(account, groups string, v *verification, sums *usageSums) error {
+	query := url.Values{"account": {account}, "from": {v.From.String()}, "to": {v.To.String()}, "group_by": {groups}, "format": {"ndjson"}}
+	resp, err := c.request(http.MethodGet, adminBase+"usage?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	x := &comparison{v, sums.of, strings.HasPrefix(groups, "key"), map[usageOf]bool{}, map[string]usageNumbers{}}
+	for rows := json.NewDecoder(resp.Body); ; {
+		var row reportedUsage
+		switch err := rows.Decode(&row); {
+		case errors.Is(err, io.EOF):
+			x.compareRest()
+			return nil
+		case err != nil:
+			return fmt.Errorf("the report is incomplete: run the command again, and read the log of the server: %w", err)
+		}
+		x.compareRow(&row, row.Meter, row.usageNumbers)
+		if row.Meter == core.MeterRequests {
+			x.compareRow(&row, core.MeterCount, usageNumbers{Allowed: core.OrZero(row.RequestsAllowed), Denied: core.OrZero(row.RequestsDenied)})
+		}
+	}
+}
+
+// compareRow compares the numbers of a meter in a row.
+func (x *comparison) compareRow(row *reportedUsage, meter string, report usageNumbers) {
+	of := usageOf{meter: meter}
+	switch {
+	case x.keys && row.KeyID == nil:
+		return
+	case x.keys:
+		of.key = *row.KeyID
+	case row.UserID == nil:
+		x.deleted[meter] = report
+		return
+	default:
+		of.user = *row.UserID
+	}
+	x.compare(of.name(), meter, x.sums[of], report, x.keys)
+	delete(x.sums, of)
+	x.listed[usageOf{user: of.user, key: of.key}] = true
+}
+
+// compareRest compares the sums without a row.
+func (x *comparison) compareRest() {
+	rest := map[string]usageNumbers{} // of the users that the report does not list
+	for _, of := range slices.SortedFunc(maps.Keys(x.sums), usageOf.compare) {
+		switch n := x.sums[of]; {
+		case x.keys != (of.key != ""):
+		case x.listed[usageOf{user: of.user, key: of.key}]:
+			x.compare(of.name(), of.meter, n, usageNumbers{}, x.keys)
+		case x.keys && of.meter == core.MeterCount: // each event has this meter
+			x.DeletedKeys++
+		case !x.keys:
+			rest[of.meter] = rest[of.meter].plus(n)
+			if of.meter == core.MeterCount {
+				x.DeletedUsers++
+			}
+		}
+	}
+	for meter := range x.deleted {
+		rest[meter] = rest[meter].plus(usageNumbers{}) // so that rest has each meter
+	}
+	for _, meter := range slices.Sorted(maps.Keys(rest)) {
+		x.compare("deleted users", meter, rest[meter], x.deleted[meter], false)
+	}
+}
+
+// compare orders sums by user, key and meter.
+func (of usageOf) compare(b usageOf) int {
+	return cmp.Or(cmp.Compare(of.user, b.user), cmp.Compare(of.key, b.key), cmp.Compare(of.meter, b.meter))
+}
+
+// name returns the user or key of a sum, for people.
+func (of usageOf) name() string {
+	if of.key != "" {
+		return "key " + of.key
+	}
+	return fmt.Sprint("user ", of.user)
+}
+
+// compare adds the numbers that differ. Of keys, it compares the traffic only.
+func (v *verification) compare(of, meter string, got, want usageNumbers, ofKey bool) {
+	if meter == core.MeterCount {
+		meter = "(number of requests)"
+	}
+	one := func(number string, got, want int64) {
+		if got == want {
+			return
+		}
+		if v.DifferenceCount++; len(v.Differences) < maxDifferences {
+			v.Differences = append(v.Differences, usageDifference{of, meter, number, got, want})
+		}
+	}
+	one("allowed", got.Allowed, want.Allowed)
+	one("denied", got.Denied, want.Denied)
+	if !ofKey {
+		one("adjusted", got.Adjusted, want.Adjusted)
+		one("used", got.Used, want.Used)
+	}
+}
+
+// printVerification prints a result for people.
+func (c *adminClient) printVerification(v *verification) error {
+	var text strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	if more := v.DifferenceCount - len(v.Differences); more > 0 {
+		say("… and %d more differences", more)
+	}
+	say("Events %d, repetitions %d, users %d, keys %d, days %d: from %v up to, and without, %v.", v.Events, v.Repetitions, v.Users, v.Keys, int(v.To-v.From), v.From, v.To)
+	if v.OtherEvents+v.OtherDays > 0 {
+		say("Not compared: %d usage events of other days, %d events of other types.", v.OtherDays, v.OtherEvents)
+	}
+	if v.DeletedUsers > 0 {
+		say("The report does not list %d of the users: their sum is compared with the row of the deleted users.", v.DeletedUsers)
+	}
+	if v.DeletedKeys > 0 {
+		say("The report does not list %d of the keys, which are deleted: their usage is compared as that of their users.", v.DeletedKeys)
+	}
+	if v.NextHour.Day() < v.To {
+		say("The hours from %v on are not written yet: their usage is missing in the events.", v.NextHour)
+	}
+	waiting := 0
+	for _, w := range v.waiting {
+		if w.From.Day() < v.To {
+			if waiting++; waiting <= 3 {
+				say("User %d waits for the end of its holds: its hours from %v on are not written yet.", w.UserID, w.From)
+			}
+		}
+	}
+	if waiting > 3 {
+		say("%d users wait in all: limitkeeper usage feed lists them.", v.WaitingCount)
+	}
+	if v.DifferenceCount == 0 {
+		say("All sums are equal to the report.")
+	} else {
+		rows := [][]string{{"OF", "METER", "NUMBER", "RECEIVED", "REPORT"}}
+		for _, d := range v.Differences {
+			rows = append(rows, []string{printable(d.Of), printable(d.Meter), d.Number, fmt.Sprint(d.Received), fmt.Sprint(d.Report)})
+		}
+		if err := c.table(rows); err != nil {
+			return err
+		}
+	}
+	return c.printf("%s", text.String())
+}
