@@ -29,7 +29,6 @@ type billingReceiver struct {
 	binary  string
 	dir     string // where it runs
 	address string
-	env     []string
 	process *exec.Cmd
 }
 
