@@ -40,7 +40,7 @@ PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedTarget|CheckRecords|$\
 	CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
 	DeleteUserInterrupted|DenialsPerDay|EarlyDataOverHTTP3|FailedCloseThenPowerCut|FlippedBytes|$\
-	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill(Events)?|Image.*|$\
+	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill(Events|Feed)?|Image.*|$\
 	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|$\
 	PowerCut.*|PurgeKilled|PurgeOnTwoNodes|Renew.*|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
 	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|VerifyBlocks|ZeroedRanges)$$

@@ -109,7 +109,8 @@ type usageMeter struct {
 	Used int64 `json:"used"`
 }
 
-// UsageEvent returns the event with the traffic of an hour of the user, or with keyID of a key of the user. An event that was written before has the same id. It is nil for an hour without traffic.
+// UsageEvent returns the event with the traffic of an hour of the user, or with keyID of a key of the user: nil for an hour without traffic. The same hour has the
+// same id each time.
 func (u *User) UsageEvent(keyID string, hour *DayTotals, now time.Time) *Event {
 	id := CounterID{Account: u.AccountID, UserID: u.ID}
 	if keyID != "" {

@@ -23,6 +23,7 @@ const (
 	feedHours    = 24                        // hours that one scan writes
 	feedPages    = 20                        // pages of feedCounters in one call
 	feedPending  = core.MaxPendingEvents / 5 // no more is written while so many events wait for webhooks
+	feedMargin   = 24                        // hours before an hour is no longer kept at which it is written, whatever holds are open
 )
 
 // WriteUsage writes a bounded part of the feed of an account, for the webhooks that want [core.EventUsage]. It reports whether it could write more at once. Call it
@@ -173,12 +174,13 @@ func (w *feedWriter) scanKeys() error {
 	return nil
 }
 
-// writeWaiting writes the hours of waiting users before their oldest open holds. Users without such a hold no longer wait.
+// writeWaiting writes the hours of waiting users before their oldest open holds. Users without such a hold no longer wait. A hold that is extended for days does not
+// keep the hours of its user until they are gone: they are written feedMargin before.
 func (w *feedWriter) writeWaiting() error {
 	for _, waiting := range slices.Clone(w.feed.Waiting) {
 		last := w.feed.Next - 1
 		if at, holds := w.oldest[waiting.UserID]; holds {
-			last = min(last, core.HourOf(at)-1)
+			last = min(last, max(core.HourOf(at)-1, w.kept()+feedMargin-1))
 		}
 		if last < waiting.From {
 			continue

@@ -1,0 +1,51 @@
+package service_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// A stream that stays open for ten days delays the hours of its user only, and not until they are no longer kept. The hours of another user go on.
+func TestUsageFeedOfLongHold(t *testing.T) {
+	e := newEvents(t, memstore.New())
+	ctx := t.Context()
+	_, err := e.svc.CreateWebhook(ctx, e.id, core.WebhookPatch{URL: new("https://example.com/"), Events: core.Some([]string{core.EventUsage})})
+	e.ok(err)
+	plan := e.plan(1000)
+	ann, _, ofAnn := e.customer("ann", plan, core.KeyPatch{})
+	bob, _, ofBob := e.customer("bob", plan, core.KeyPatch{})
+	d, err := e.svc.Validate(ctx, e.id, service.Request{Secret: ofAnn, Endpoint: "/", Method: "GET", Cost: 1, HoldFor: time.Hour})
+	e.ok(err)
+	e.use(ofAnn, 2)
+	e.use(ofBob, 4)
+	began := *e.now
+	var got []string
+	for day := range 10 {
+		for range 24 {
+			*e.now = e.now.Add(time.Hour - time.Second)
+			e.ok(e.svc.ExtendHold(ctx, e.id, d.HoldID, time.Hour))
+			_, err := e.svc.WriteUsage(ctx, e.id)
+			e.ok(err)
+		}
+		for _, ev := range e.stored() {
+			text := fmt.Sprint(ev.Subject, " ", ev.At.Sub(began.Truncate(time.Hour)))
+			if ev.Type == core.EventUsage && !slices.ContainsFunc(got, func(s string) bool { return s[len("day 0: "):] == text }) {
+				got = append(got, fmt.Sprintf("day %d: %s", day, text))
+			}
+		}
+	}
+	user := func(u *core.User) string { return core.CounterID{Account: e.id, UserID: u.ID}.Subject() + " 0s" }
+	want := []string{"day 0: " + user(bob), "day 6: " + user(ann)}
+	got = slices.DeleteFunc(got, func(s string) bool { return s[len("day 0: "):len("day 0: ")+4] == "key_" })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
