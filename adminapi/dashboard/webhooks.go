@@ -54,7 +54,7 @@ var webhookKind = &kind[string, core.Webhook, core.WebhookPatch]{
 	first:   map[string]string{"is_active": "true"},
 	special: []field{
 		{Name: "url", Label: "URL", Type: "url", Required: true, Autofocus: true, Placeholder: "https://example.com/limitkeeper", Hint: "Gets a POST for each event."},
-		{Name: "events", Label: "Events", Type: "textarea", Hint: "One on each line. Empty for all: " + strings.Join(core.EventTypes(), ", ") + "."},
+		{Name: "events", Label: "Events", Type: "textarea", Hint: "One on each line. Empty for all but " + core.EventUsage + ": " + strings.Join(core.EventTypes(), ", ") + "."},
 		{Name: "description", Label: "Description", Hint: "What the webhook is for. Only the people of the account see it."},
 		{Name: "is_active", Label: "Status", Type: "radio", Options: []option{{"true", "Active", ""}, {"false", "Disabled", "It gets no events."}}},
 	},

@@ -19,7 +19,7 @@ func accountWebhookCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "webhook", Short: "Manages the webhooks of an account", RunE: needSubcommand, Example: "  limitkeeper account webhook list acme"}
 	create := subcommand("create ACCOUNT URL", "Creates a webhook and prints the secret that verifies its deliveries",
 		"limitkeeper account webhook create acme https://example.com/limitkeeper --events limitkeeper.threshold,limitkeeper.exhausted", runWebhookCreate)
-	create.Flags().String("events", "", "The types of events that the webhook gets, with commas between them. The default is all")
+	create.Flags().String("events", "", "The types of events that the webhook gets, with commas between them. The default is all but limitkeeper.usage")
 	create.Flags().String("description", "", "What the webhook is for, as lists show it")
 	cmd.AddCommand(
 		create,
@@ -55,7 +55,7 @@ func runWebhookList(c *adminClient, args []string) error {
 	}
 	rows := [][]string{{"ID", "URL", "EVENTS", "STATUS", "DROPPED"}}
 	for _, w := range ws {
-		events := "all"
+		events := "all but usage"
 		if len(w.Events) > 0 {
 			events = strings.ReplaceAll(strings.Join(w.Events, ","), "limitkeeper.", "")
 		}
