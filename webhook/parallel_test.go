@@ -21,10 +21,11 @@ func TestParallel(t *testing.T) {
 	r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) {
 		requests.enter()
 		defer requests.leave()
-		select { // no request is answered alone
+		select { // a request waits for another one, but not for ever: the last one may be alone
 		case partner <- struct{}{}:
 		case <-partner:
 		case <-end:
+		case <-time.After(100 * time.Millisecond):
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
@@ -41,8 +42,8 @@ func TestParallel(t *testing.T) {
 			t.Errorf("events of %s: got %v, want %v", subject, got[subject], ids)
 		}
 	}
-	if n := requests.max(); n > 4 {
-		t.Errorf("got %d requests at once, want at most 4", n)
+	if n := requests.max(); n < 2 || n > 4 {
+		t.Errorf("got %d requests at once, want 2 to 4", n)
 	}
 	log, n, err := e.svc.Attempts(t.Context(), e.account, w.ID, core.Page{Number: 1, Size: core.MaxAttempts})
 	if err != nil {

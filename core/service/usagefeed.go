@@ -105,7 +105,8 @@ func (w *feedWriter) write() (more bool, err error) {
 			return false, err
 		}
 	}
-	return w.feed.Next <= core.LastHour(w.now), w.writeWaiting()
+	full, err := w.writeWaiting()
+	return full || w.feed.Next <= core.LastHour(w.now), err
 }
 
 // isFull reports whether too many events wait for webhooks.
@@ -175,8 +176,8 @@ func (w *feedWriter) scanKeys() error {
 }
 
 // writeWaiting writes the hours of waiting users before their oldest open holds. Users without such a hold no longer wait. A hold that is extended for days does not
-// keep the hours of its user until they are gone: they are written feedMargin before.
-func (w *feedWriter) writeWaiting() error {
+// keep the hours of its user until they are gone: they are written feedMargin before. full reports that users are left because too many events wait.
+func (w *feedWriter) writeWaiting() (full bool, err error) {
 	for _, waiting := range slices.Clone(w.feed.Waiting) {
 		last := w.feed.Next - 1
 		if at, holds := w.oldest[waiting.UserID]; holds {
@@ -186,14 +187,14 @@ func (w *feedWriter) writeWaiting() error {
 			continue
 		}
 		if full, err := w.isFull(); err != nil || full {
-			return err
+			return full, err
 		}
 		if err := w.read(func() error { return w.writeUser(waiting.UserID, max(waiting.From, w.kept()), last) }); err != nil {
-			return err
+			return false, err
 		}
 		w.feed.Continue(waiting.UserID, last+1)
 	}
-	return nil
+	return false, nil
 }
 
 // writeUser writes hours of a user and of its keys. The hours of a deleted user were written before its deletion.
