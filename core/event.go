@@ -88,6 +88,19 @@ func (e *Event) Deliver(webhooks []*Webhook) {
 	}
 }
 
+// DeliverAgain takes the place of the event with the same id that the account remembers: it keeps its Seq and its pending deliveries. It reports whether
+// there are further ones.
+func (e *Event) DeliverAgain(known *Event) (further bool) {
+	again := e.Deliveries
+	e.Seq, e.Deliveries = known.Seq, slices.Clone(known.Deliveries)
+	for _, d := range again {
+		if e.PendingFor(d.Webhook) == nil {
+			e.Deliveries, further = append(e.Deliveries, d), true
+		}
+	}
+	return further
+}
+
 // PendingFor returns the pending delivery for a webhook, nil for none.
 func (e *Event) PendingFor(webhook string) *Delivery {
 	for i := range e.Deliveries {

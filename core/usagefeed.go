@@ -41,10 +41,15 @@ func (f *UsageFeed) From(user int64) Date {
 	if i, waits := f.find(user); waits {
 		return f.Waiting[i].From
 	}
+	return f.LastOf(user) + 1
+}
+
+// LastOf returns the last hour that is written of a user that does not wait.
+func (f *UsageFeed) LastOf(user int64) Date {
 	if f.Scans() && (f.Keys || user <= f.User) {
-		return f.Last + 1
+		return f.Last
 	}
-	return f.Next
+	return f.Next - 1
 }
 
 // Wait makes a user wait from an hour on.
@@ -54,12 +59,12 @@ func (f *UsageFeed) Wait(user int64, from Date) {
 	}
 }
 
-// Continue makes a waiting user wait from a later hour on. From Next on, the user no longer waits.
+// Continue makes a waiting user wait from a later hour on. After the last hour that is written of others, the user no longer waits.
 func (f *UsageFeed) Continue(user int64, from Date) {
 	i, waits := f.find(user)
 	switch {
 	case !waits:
-	case from >= f.Next:
+	case from > f.LastOf(user):
 		f.Waiting = slices.Delete(f.Waiting, i, i+1)
 	default:
 		f.Waiting[i].From = from

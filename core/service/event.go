@@ -12,7 +12,7 @@ import (
 const eventsPerTransaction = 500
 
 // PutEvents stores the events that the account does not remember, and makes them pending for each active webhook that wants their type. An event
-// whose id the account remembers changes nothing. Each new event gets its Seq; the Seq of a remembered event is set to 0. After an error some of the events
+// whose id the account remembers changes nothing, but an event [core.EventUsage] is delivered again: somebody has asked for it. Each new event gets its Seq; the Seq of a remembered event is set to 0. After an error some of the events
 // may be stored, and the call may be repeated.
 func (s *Service) PutEvents(ctx context.Context, account string, events ...*core.Event) error {
 	for some := range slices.Chunk(events, eventsPerTransaction) {
@@ -42,11 +42,14 @@ func (b *Transaction) PutEvents(events ...*core.Event) error {
 		}
 	}
 	for i, e := range events {
-		if known[i] != nil || b.events[e.ID] {
+		if b.events[e.ID] || known[i] != nil && e.Type != core.EventUsage {
 			continue
 		}
 		stored := *e
 		stored.Deliver(b.webhooks)
+		if known[i] != nil && !stored.DeliverAgain(known[i]) {
+			continue
+		}
 		if err := b.tx.PutEvent(&stored); err != nil {
 			return err
 		}

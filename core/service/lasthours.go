@@ -14,50 +14,73 @@ import (
 // errUnreadHours means that the hours of deleted users must be read before the transaction.
 var errUnreadHours = errors.New("the hours of the deleted users must be read")
 
-// unreadHours returns the deleted users whose hours must be read first, none without a feed.
-func (b *Transaction) unreadHours() (list []*core.User) {
-	if b.before == nil || b.before.UsageFeed.Next == 0 {
-		return nil
+// feedOf returns the progress of the feed of the account, nil if no active webhook wants its events. A feed that has not begun begins with the hour in which
+// the oldest of these webhooks was created.
+func (b *Transaction) feedOf() (*core.UsageFeed, error) {
+	if err := b.loadWebhooks(); err != nil || b.before == nil {
+		return nil, err
 	}
-	for _, u := range b.deletedUsers {
-		if _, read := b.hours[u.ID]; !read {
-			list = append(list, u)
-		}
+	since, wanting := usageWanted(b.webhooks)
+	if len(wanting) == 0 {
+		return nil, nil
 	}
-	return list
+	feed := b.before.UsageFeed
+	if feed.Next == 0 {
+		feed.Next = core.HourOf(since)
+	}
+	return &feed, nil
 }
 
-// readHours reads the hours of users that the feed of an account has not written.
-func (s *Service) readHours(ctx context.Context, a *core.Account, users []*core.User, hours map[int64][]core.CounterDay) error {
+// noteUnread returns errUnreadHours if the hours of deleted users must be read first.
+func (b *Transaction) noteUnread(feed *core.UsageFeed) error {
+	for _, u := range b.deletedUsers {
+		if _, read := b.hours[u.ID]; !read {
+			b.unread = append(b.unread, u)
+		}
+	}
+	if len(b.unread) > 0 {
+		b.feed = feed
+		return errUnreadHours
+	}
+	return nil
+}
+
+// readHours reads the hours of users that a feed has not written.
+func (s *Service) readHours(ctx context.Context, account string, feed *core.UsageFeed, users []*core.User, hours map[int64][]core.CounterDay) error {
 	last := core.HourOf(s.now()) + 1 // the clock of another node may be ahead
 	for part := range slices.Chunk(users, core.ReadSize) {
 		ids, first := make([]core.CounterID, len(part)), last
 		for i, u := range part {
-			ids[i], first = core.CounterID{Account: a.ID, UserID: u.ID}, min(first, a.UsageFeed.From(u.ID))
+			ids[i], first = core.CounterID{Account: account, UserID: u.ID}, min(first, feed.From(u.ID))
 		}
 		lists, err := s.store.DaysOf(ctx, ids, max(first, last-core.HoursKept), last)
 		if err != nil {
 			return err
 		}
 		for i, u := range part {
-			from := a.UsageFeed.From(u.ID)
+			from := feed.From(u.ID)
 			hours[u.ID] = slices.DeleteFunc(lists[i], func(h core.CounterDay) bool { return h.Date < from })
 		}
 	}
 	return nil
 }
 
-// putLastHours puts the events of the last hours of the deleted users, if an active webhook wants them.
+// putLastHours puts the events of the last hours of the deleted users, if an active webhook wants them. The error is errUnreadHours if these hours must be
+// read first. A preview has no hours, and stores nothing.
 func (b *Transaction) putLastHours() error {
+	if len(b.deletedUsers) == 0 || b.hours == nil {
+		return nil
+	}
+	feed, err := b.feedOf()
+	if err != nil || feed == nil {
+		return err
+	}
+	if err := b.noteUnread(feed); err != nil {
+		return err
+	}
 	var events []*core.Event
 	for _, u := range b.deletedUsers {
 		events = append(events, usageEvents(u, "", b.hours[u.ID], b.s.now())...)
-	}
-	if len(events) == 0 {
-		return nil
-	}
-	if err := b.loadWebhooks(); err != nil || !slices.ContainsFunc(b.webhooks, func(w *core.Webhook) bool { return !w.Inactive && w.Wants(core.EventUsage) }) {
-		return err
 	}
 	return b.PutEvents(events...)
 }

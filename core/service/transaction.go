@@ -45,7 +45,9 @@ type Transaction struct {
 	changesWebhooks bool            // the transaction changes a webhook, or puts an event that waits for one
 
 	deletedUsers []*core.User
-	hours        map[int64][]core.CounterDay // of the users that the transaction deletes: the hours that the feed has not written; without a user whose hours must be read first
+	hours        map[int64][]core.CounterDay // of deleted users: the hours that the feed has not written; nil in a preview
+	unread       []*core.User                // deleted users whose hours must be read first
+	feed         *core.UsageFeed             // if unread is not empty
 
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	keyEvents     []*core.Event    // of the changes of keys and users
@@ -130,9 +132,6 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 			if err == nil && b.newMeters != nil {
 				err = errNewMeters
 			}
-			if err == nil && len(b.unreadHours()) > 0 {
-				err = errUnreadHours
-			}
 			return err
 		})
 		for _, b := range runs { // also after an error: ErrUnavailable may mean that the changes were stored
@@ -151,7 +150,7 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 		case errors.Is(err, errNewMeters):
 			before, err = s.addMeters(ctx, account, last[0].newMeters)
 		case errors.Is(err, errUnreadHours):
-			err = s.readHours(ctx, before, last[0].unreadHours(), hours)
+			err = s.readHours(ctx, account, last[0].feed, last[0].unread, hours)
 		default:
 			return err
 		}

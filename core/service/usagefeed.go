@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 	"time"
@@ -33,26 +34,28 @@ func (s *Service) WriteUsage(ctx context.Context, account string) (more bool, er
 	if err != nil || a.Incomplete() || a.Closed() {
 		return false, err
 	}
-	since, wanted, err := s.usageWanted(ctx, account)
-	if err != nil || !wanted {
+	list, _, err := s.store.Webhooks(ctx, account, core.Page{Number: 1, Size: core.MaxWebhooks})
+	since, wanting := usageWanted(list)
+	if err != nil || len(wanting) == 0 {
 		return false, err
 	}
-	w := &feedWriter{Service: s, ctx: ctx, account: account, now: s.now(), feed: a.UsageFeed}
+	w := &feedWriter{Service: s, ctx: ctx, account: account, now: s.now(), webhooks: wanting, feed: a.UsageFeed}
 	w.feed.Waiting = slices.Clone(w.feed.Waiting)
-	w.begin(since)
+	lost := w.begin(since)
 	more, err = w.write()
-	return more, errors.Join(err, w.save(a.UsageFeed))
+	return more, errors.Join(lost, err, w.save(a.UsageFeed))
 }
 
-// usageWanted reports whether an active webhook wants [core.EventUsage], and the creation of the oldest such webhook.
-func (s *Service) usageWanted(ctx context.Context, account string) (since time.Time, wanted bool, err error) {
-	list, _, err := s.store.Webhooks(ctx, account, core.Page{Number: 1, Size: core.MaxWebhooks})
+// usageWanted returns the ids of the active webhooks that want [core.EventUsage], and the creation of the oldest one.
+func usageWanted(list []*core.Webhook) (since time.Time, ids []string) {
 	for _, w := range list {
-		if !w.Inactive && w.Wants(core.EventUsage) && (!wanted || w.CreatedAt.Before(since)) {
-			since, wanted = w.CreatedAt, true
+		if !w.Inactive && w.Wants(core.EventUsage) {
+			if ids = append(ids, w.ID); len(ids) == 1 || w.CreatedAt.Before(since) {
+				since = w.CreatedAt
+			}
 		}
 	}
-	return since, wanted, err
+	return since, ids
 }
 
 // feedWriter is the state of one call of WriteUsage.
@@ -62,20 +65,25 @@ type feedWriter struct {
 	ctx     context.Context
 	account string
 	now     time.Time
-	oldest  map[int64]time.Time // the oldest open hold of each user
+
+	webhooks []string            // that want the feed
+	oldest   map[int64]time.Time // the oldest open hold of each user
 }
 
-// begin begins the feed with the hour of since, and a scan of the hours that have ended since the last scan. Hours that are no longer kept are left out.
-func (w *feedWriter) begin(since time.Time) {
+// begin begins the feed with the hour of since, and a scan of the hours that have ended since the last scan. Hours that are no longer kept are left out:
+// the error says which.
+func (w *feedWriter) begin(since time.Time) (lost error) {
 	if w.feed.Next == 0 {
 		w.feed.Next = core.HourOf(since)
 	}
 	if kept := w.kept(); w.feed.Next < kept {
+		lost = fmt.Errorf("the hours from %v to %v are no longer kept, and were not all written", w.feed.Next, kept-1)
 		w.feed = core.UsageFeed{Next: kept, Waiting: w.feed.Waiting}
 	}
 	if last := core.LastHour(w.now); !w.feed.Scans() && w.feed.Next <= last {
 		w.feed = core.UsageFeed{Next: w.feed.Next, Last: min(last, w.feed.Next+feedHours-1), Waiting: w.feed.Waiting}
 	}
+	return lost
 }
 
 // kept returns the first hour that the store keeps.
@@ -87,10 +95,15 @@ func (w *feedWriter) write() (more bool, err error) {
 		return false, nil
 	}
 	if full, err := w.isFull(); err != nil || full {
-		return full, err
+		return false, err // the deliveries take longer than a second
 	}
 	if w.oldest, err = w.store.OldestHolds(w.ctx, w.account); err != nil {
 		return false, err
+	}
+	if len(w.feed.Waiting) > core.MaxWaitingUsers/2 { // the scan may need their places
+		if full, err := w.writeWaiting(); err != nil || full {
+			return full, err
+		}
 	}
 	for n := 0; w.feed.Scans(); n++ {
 		full, err := w.isFull()
@@ -109,15 +122,20 @@ func (w *feedWriter) write() (more bool, err error) {
 	return full || w.feed.Next <= core.LastHour(w.now), err
 }
 
-// isFull reports whether too many events wait for webhooks.
+// isFull reports whether too many events wait for one of the webhooks that want the feed.
 func (w *feedWriter) isFull() (bool, error) {
-	_, pending, err := w.store.Events(w.ctx, w.account, core.EventFilter{Pending: true}, 0, 0)
-	return pending >= feedPending, err
+	for _, id := range w.webhooks {
+		_, pending, err := w.PendingEvents(w.ctx, w.account, id, 0, 0)
+		if err != nil || pending >= feedPending {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
-// read runs fn as a large query.
+// read runs fn as a large query, beside those of the account: reports do not delay the feed.
 func (w *feedWriter) read(fn func() error) error {
-	return w.runLargeQuery(w.ctx, w.account, reportRest, fn)
+	return w.runLargeQuery(w.ctx, "feed of "+w.account, reportRest, fn)
 }
 
 // scanUsers writes the hours of the next users. Users with holds that were opened in these hours, or earlier, wait.
@@ -179,20 +197,23 @@ func (w *feedWriter) scanKeys() error {
 // keep the hours of its user until they are gone: they are written feedMargin before. full reports that users are left because too many events wait.
 func (w *feedWriter) writeWaiting() (full bool, err error) {
 	for _, waiting := range slices.Clone(w.feed.Waiting) {
-		last := w.feed.Next - 1
+		last := w.feed.LastOf(waiting.UserID)
 		if at, holds := w.oldest[waiting.UserID]; holds {
 			last = min(last, max(core.HourOf(at)-1, w.kept()+feedMargin-1))
 		}
 		if last < waiting.From {
 			continue
 		}
-		if full, err := w.isFull(); err != nil || full {
-			return full, err
+		for from := max(waiting.From, w.kept()); from <= last; from += feedHours {
+			if full, err := w.isFull(); err != nil || full {
+				return full, err
+			}
+			to := min(last, from+feedHours-1)
+			if err := w.read(func() error { return w.writeUser(waiting.UserID, from, to) }); err != nil {
+				return false, err
+			}
+			w.feed.Continue(waiting.UserID, to+1)
 		}
-		if err := w.read(func() error { return w.writeUser(waiting.UserID, max(waiting.From, w.kept()), last) }); err != nil {
-			return false, err
-		}
-		w.feed.Continue(waiting.UserID, last+1)
 	}
 	return false, nil
 }
@@ -288,17 +309,32 @@ func (w *feedWriter) save(read core.UsageFeed) error {
 }
 
 // nextItems returns the next items of a list that is sorted by their numbers: at most feedCounters whose numbers are larger than after, none at the end. It searches
-// the position of the first one, because a deletion moves later items to earlier positions.
-func nextItems[T any](after int64, number func(T) int64, list func(core.Page) ([]T, int, error)) ([]T, error) {
-	_, total, err := list(core.Page{Number: 1, Size: 1})
-	position := sort.Search(total, func(i int) bool {
-		items, _, failed := list(core.Page{Number: i + 1, Size: 1})
-		err = cmp.Or(err, failed)
-		return len(items) == 0 || number(items[0]) > after
-	})
-	if err != nil {
-		return nil, err
+// the position of the first one, because a deletion moves later items to earlier positions. After a deletion meanwhile, it searches again.
+func nextItems[T any](after int64, number func(T) int64, list func(core.Page) ([]T, int, error)) (items []T, err error) {
+	for {
+		_, total, err := list(core.Page{Number: 1, Size: 1})
+		position := sort.Search(total, func(i int) bool {
+			one, _, failed := list(core.Page{Number: i + 1, Size: 1})
+			err = cmp.Or(err, failed)
+			return len(one) == 0 || number(one[0]) > after
+		})
+		if err != nil {
+			return nil, err
+		}
+		page := core.Page{Number: position/feedCounters + 1, Size: feedCounters}
+		if items, _, err = list(page); err != nil {
+			return nil, err
+		}
+		before := true // no item before the page is one of the next
+		if page.Number > 1 {
+			last, _, err := list(core.Page{Number: page.Offset(), Size: 1})
+			if err != nil {
+				return nil, err
+			}
+			before = len(last) > 0 && number(last[0]) <= after
+		}
+		if before {
+			return slices.DeleteFunc(items, func(item T) bool { return number(item) <= after }), nil
+		}
 	}
-	items, _, err := list(core.Page{Number: position/feedCounters + 1, Size: feedCounters})
-	return slices.DeleteFunc(items, func(item T) bool { return number(item) <= after }), err
 }
