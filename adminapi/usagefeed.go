@@ -6,12 +6,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxShownWaiting bounds the waiting users in an answer.
-const maxShownWaiting = 100
-
 // viewUsageFeed returns the JSON form of the progress of a feed.
 func viewUsageFeed(f core.UsageFeed) object {
-	waiting := viewEach(func(w core.WaitingUser) object { return object{{"user_id", w.UserID}, {"from", w.From}} }, f.Waiting[:min(len(f.Waiting), maxShownWaiting)])
+	waiting := viewEach(func(w core.WaitingUser) object { return object{{"user_id", w.UserID}, {"from", w.From}} }, f.FirstWaiting())
 	return object{{"next_hour", orNull(f.Next)}, {"waiting_users", waiting}, {"waiting_count", len(f.Waiting)}}
 }
 

@@ -132,7 +132,7 @@ func (a *Auditing) Account(before, after *Account) {
 	is := cmp.Or(after, before)
 	a.account = is.ID
 	was, now := auditAccount(before), auditAccount(after)
-	if was != nil && now != nil && a.Actor.Kind != ActorSystem { // the feed makes progress by itself each hour
+	if was != nil && now != nil && a.Actor.Kind != ActorSystem { // Limitkeeper itself writes each hour of the feed: only a rewind has another actor
 		was, now = was.add("usage_feed", auditUsageFeed(before)), now.add("usage_feed", auditUsageFeed(after))
 	}
 	a.add("account", is.ID, is.Name, was, now)

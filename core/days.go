@@ -15,6 +15,9 @@ const (
 	HoursKept = 7 * 24
 )
 
+// FirstHourKept returns the first hour that is kept at a time.
+func FirstHourKept(now time.Time) Date { return HourOf(now) - HoursKept + 1 }
+
 const (
 	secondsOfHour = 60 * 60
 	secondsOfDay  = 24 * secondsOfHour

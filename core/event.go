@@ -79,7 +79,7 @@ func (e *Event) Check() error {
 func (e *Event) Deliver(webhooks []*Webhook) {
 	e.Deliveries = nil
 	for _, w := range webhooks {
-		if !w.Inactive && w.Wants(e.Type) {
+		if w.Gets(e.Type) {
 			e.Deliveries = append(e.Deliveries, Delivery{Webhook: w.ID})
 		}
 	}

@@ -121,6 +121,13 @@ func (c *Consumption) OpenHold() *Hold {
 	return h
 }
 
+// NoteOldest notes an open hold of a user that began at a time, for [Store.OldestHolds].
+func NoteOldest(oldest map[int64]time.Time, user int64, at time.Time) {
+	if known, has := oldest[user]; !has || at.Before(known) {
+		oldest[user] = at
+	}
+}
+
 // Expired reports whether an open hold has ended at a time.
 func (h *Hold) Expired(at time.Time) bool { return h.Status == HoldOpen && !at.Before(h.ExpiresAt) }
 

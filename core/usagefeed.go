@@ -73,12 +73,20 @@ func (f *UsageFeed) Continue(user int64, from Date) {
 
 // Rewind makes the hours from an hour on be written again, with the same ids. Users that wait stay waiting: a settlement may still change their hours.
 func (f *UsageFeed) Rewind(from Date) {
-	waiting := slices.Clone(f.Waiting)
-	for i := range waiting {
-		waiting[i].From = min(waiting[i].From, from)
+	f.Waiting = slices.Clone(f.Waiting)
+	for i := range f.Waiting {
+		f.Waiting[i].From = min(f.Waiting[i].From, from)
 	}
-	*f = UsageFeed{Next: from, Waiting: waiting}
+	f.Begin(from, 0)
 }
+
+// Begin begins a scan of the hours from next to last, in place of the present scan. A last of 0 begins none: next is then the first hour that is not written.
+func (f *UsageFeed) Begin(next, last Date) {
+	*f = UsageFeed{Next: next, Last: last, Waiting: f.Waiting}
+}
+
+// FirstWaiting returns the first waiting users, at most 100: for people.
+func (f *UsageFeed) FirstWaiting() []WaitingUser { return f.Waiting[:min(len(f.Waiting), 100)] }
 
 // Scans reports whether a scan has begun and not ended.
 func (f *UsageFeed) Scans() bool { return f.Last >= f.Next && f.Next != 0 }
@@ -98,20 +106,25 @@ func (f *UsageFeed) find(user int64) (int, bool) {
 	return slices.BinarySearchFunc(f.Waiting, user, func(w WaitingUser, id int64) int { return int(w.UserID - id) })
 }
 
-// usageData is the data of EventUsage.
-type usageData struct {
+// UsageData is the data of [EventUsage].
+type UsageData struct {
 	UserID     int64                 `json:"user_id"`
 	ExternalID *string               `json:"external_id"`
 	KeyID      *string               `json:"key_id"` // null: all requests of the user
 	Hour       Date                  `json:"hour"`
 	Requests   Traffic               `json:"requests"` // the numbers of requests, whatever they cost
-	Meters     map[string]usageMeter `json:"meters"`   // with requests, whose units are costs
+	Meters     map[string]UsageMeter `json:"meters"`   // with requests, whose units are costs
 }
 
-// usageMeter is the traffic of a meter in an event.
-type usageMeter struct {
+// UsageMeter is the traffic of a meter in an event, in units of its cost.
+type UsageMeter struct {
 	MeterTraffic
-	Used int64 `json:"used"`
+	Used int64 `json:"used"` // see [MeterTraffic.Used]
+}
+
+// Plus returns the sum of m and n.
+func (m UsageMeter) Plus(n UsageMeter) UsageMeter {
+	return UsageMeter{m.MeterTraffic.Plus(n.MeterTraffic), AddSigned(m.Used, n.Used)}
 }
 
 // UsageEvent returns the event with the traffic of an hour of the user, or with keyID of a key of the user: nil for an hour without traffic. The same hour has the
@@ -121,13 +134,13 @@ func (u *User) UsageEvent(keyID string, hour *DayTotals, now time.Time) *Event {
 	if keyID != "" {
 		id = CounterID{Account: u.AccountID, KeyID: keyID}
 	}
-	d := usageData{UserID: u.ID, ExternalID: orNil(u.ExternalID), KeyID: orNil(keyID), Hour: hour.Date, Requests: hour.Requests(), Meters: map[string]usageMeter{MeterRequests: {}}}
+	d := UsageData{UserID: u.ID, ExternalID: orNil(u.ExternalID), KeyID: orNil(keyID), Hour: hour.Date, Requests: hour.Requests(), Meters: map[string]UsageMeter{MeterRequests: {}}}
 	for _, m := range hour.Meters {
 		if m.Meter != MeterCount {
-			d.Meters[m.Meter] = usageMeter{m.MeterTraffic, m.Used()}
+			d.Meters[m.Meter] = UsageMeter{m.MeterTraffic, m.Used()}
 		}
 	}
-	if len(d.Meters) == 1 && d.Meters[MeterRequests] == (usageMeter{}) && d.Requests == (Traffic{}) {
+	if len(d.Meters) == 1 && d.Meters[MeterRequests] == (UsageMeter{}) && d.Requests == (Traffic{}) {
 		return nil
 	}
 	return &Event{ID: UsageEventID(id, hour.Date), Type: EventUsage, Subject: id.Subject(), At: hour.Date.Start(), Until: now.UTC(), Data: eventData(d)}

@@ -162,6 +162,9 @@ func (w *Webhook) Wants(eventType string) bool {
 	return len(w.Events) == 0 && eventType != EventUsage || slices.Contains(w.Events, eventType)
 }
 
+// Gets reports whether new events of a type wait for the webhook: it is active, and wants the type.
+func (w *Webhook) Gets(eventType string) bool { return !w.Inactive && w.Wants(eventType) }
+
 // Rotate gives the webhook a new secret. For WebhookRotation, the former secret signs each delivery, too.
 func (w *Webhook) Rotate(s secrets.SigningSecret, now time.Time) {
 	former := slices.DeleteFunc(w.Secrets, func(f WebhookSecret) bool { return f.Until != nil })

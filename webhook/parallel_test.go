@@ -11,7 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A webhook gets events of different subjects at once, and those of one subject in order. The delivery log has each attempt.
+// TestParallel: a webhook gets two to four requests at once, for different subjects. The events of one subject come in order, and the delivery log has each attempt.
 func TestParallel(t *testing.T) {
 	e, r := newEnv(t, patient), newReceiver(t)
 	w := e.webhook(r)

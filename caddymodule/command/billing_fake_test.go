@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// billing is a fake of the API of a billing system. It adds up what it has accepted. Its answer to one request is 503, and its answer to another one, which
-// it has accepted, is lost.
+// billing is a fake of the API of a billing system, which adds up the accepted requests. It answers its second request with 503. It closes the connection of its
+// fourth request, which it has accepted, without an answer.
 type billing struct {
 	*httptest.Server
 	token string

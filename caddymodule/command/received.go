@@ -28,32 +28,6 @@ type receivedEvent struct {
 	Data   jsontext.Value `json:"data"`
 }
 
-// receivedUsage is the data of an event limitkeeper.usage.
-type receivedUsage struct {
-	UserID int64     `json:"user_id"`
-	KeyID  *string   `json:"key_id"`
-	Hour   core.Date `json:"hour"`
-	usageAmounts
-}
-
-// usageAmounts are the numbers in an event. The same hour has the same ones in each repetition.
-type usageAmounts struct {
-	Requests core.Traffic            `json:"requests"`
-	Meters   map[string]usageNumbers `json:"meters"`
-}
-
-// usageNumbers are the numbers of one meter.
-type usageNumbers struct {
-	Allowed  int64 `json:"allowed"`
-	Denied   int64 `json:"denied"`
-	Adjusted int64 `json:"adjusted"`
-	Used     int64 `json:"used"`
-}
-
-func (n usageNumbers) plus(m usageNumbers) usageNumbers {
-	return usageNumbers{core.AddSigned(n.Allowed, m.Allowed), core.AddSigned(n.Denied, m.Denied), core.AddSigned(n.Adjusted, m.Adjusted), core.AddSigned(n.Used, m.Used)}
-}
-
 // usageOf identifies a sum: a meter of a key, or of a user if key is "". The meter [core.MeterCount] stands for the numbers of requests.
 type usageOf struct {
 	user  int64
@@ -63,18 +37,23 @@ type usageOf struct {
 
 // usageSums are sums of events.
 type usageSums struct {
-	of     map[usageOf]usageNumbers
+	of     map[usageOf]core.UsageMeter
 	events int
 }
 
-func (s *usageSums) add(of usageOf, n usageNumbers) {
+func (s *usageSums) add(of usageOf, n core.UsageMeter) {
 	if s.of == nil {
-		s.of = map[usageOf]usageNumbers{}
+		s.of = map[usageOf]core.UsageMeter{}
 	}
-	s.of[of] = s.of[of].plus(n)
+	s.of[of] = s.of[of].Plus(n)
 }
 
-func (s *usageSums) addEvent(u *receivedUsage) {
+// requestNumbers returns numbers of requests as those of a meter.
+func requestNumbers(n core.Traffic) core.UsageMeter {
+	return core.UsageMeter{MeterTraffic: core.MeterTraffic{Allowed: n.Allowed, Denied: n.Denied}}
+}
+
+func (s *usageSums) addEvent(u *core.UsageData) {
 	of := usageOf{user: u.UserID}
 	if u.KeyID != nil {
 		of = usageOf{key: *u.KeyID}
@@ -85,7 +64,7 @@ func (s *usageSums) addEvent(u *receivedUsage) {
 		s.add(of, n)
 	}
 	of.meter = core.MeterCount
-	s.add(of, usageNumbers{Allowed: u.Requests.Allowed, Denied: u.Requests.Denied})
+	s.add(of, requestNumbers(u.Requests))
 }
 
 // received adds up received events of whole days. It keeps 16 bytes of each id with its line and a hash of its numbers, and the sums: about 80 bytes for each event, and
@@ -104,7 +83,7 @@ type received struct {
 	outside     int // events of other days
 }
 
-// seenEvent is what is known of an event.
+// seenEvent is the line and the numbers of an event that was read, for its repetitions.
 type seenEvent struct {
 	line    int64
 	numbers [8]byte // a hash
@@ -148,7 +127,7 @@ func (r *received) add(line int64, text []byte) error {
 		r.others++
 		return nil
 	}
-	var u receivedUsage
+	var u core.UsageData
 	if err := json.Unmarshal(e.Data, &u); err != nil {
 		return fmt.Errorf("not the data of an event %s: %w", core.EventUsage, oneLine(err))
 	}
@@ -163,12 +142,12 @@ func (r *received) add(line int64, text []byte) error {
 }
 
 // addUsage adds an event, unless it is a repetition.
-func (r *received) addUsage(line int64, id string, u *receivedUsage) error {
+func (r *received) addUsage(line int64, id string, u *core.UsageData) error {
 	var key [16]byte
 	if _, err := hex.Decode(key[:], []byte(strings.TrimPrefix(id, "evt_"))); err != nil {
 		return err
 	}
-	numbers, err := json.Marshal(u.usageAmounts, json.Deterministic(true))
+	numbers, err := json.Marshal([]any{u.Requests, u.Meters}, json.Deterministic(true))
 	if err != nil {
 		return err
 	}

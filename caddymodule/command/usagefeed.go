@@ -30,17 +30,14 @@ type feedBody struct {
 // feedView is the progress of a usage feed, as the admin API and the command show it.
 type feedView struct {
 	AccountID    string             `json:"account_id"`
-	NextHour     *core.Date         `json:"next_hour"` // the first hour that is not written; nil: no webhook has wanted the events yet
-	WaitingUsers []core.WaitingUser `json:"waiting_users"`
+	NextHour     *core.Date         `json:"next_hour"`     // the first hour that is not written; nil: no webhook has wanted the events yet
+	WaitingUsers []core.WaitingUser `json:"waiting_users"` // see [core.UsageFeed.FirstWaiting]
 	WaitingCount int                `json:"waiting_count"`
 }
 
-// maxShownWaiting bounds [feedView.WaitingUsers].
-const maxShownWaiting = 100
-
 func viewFeed(account string) func(core.UsageFeed) feedView {
 	return func(f core.UsageFeed) feedView {
-		v := feedView{AccountID: account, WaitingUsers: append([]core.WaitingUser{}, f.Waiting[:min(len(f.Waiting), maxShownWaiting)]...), WaitingCount: len(f.Waiting)}
+		v := feedView{AccountID: account, WaitingUsers: append([]core.WaitingUser{}, f.FirstWaiting()...), WaitingCount: len(f.Waiting)}
 		if f.Next != 0 {
 			v.NextHour = &f.Next
 		}

@@ -143,7 +143,7 @@ type reportedUsage struct {
 	UserID *int64  `json:"user_id"`
 	KeyID  *string `json:"key_id"`
 	Meter  string  `json:"meter"`
-	usageNumbers
+	core.UsageMeter
 	RequestsAllowed *int64 `json:"requests_allowed"`
 	RequestsDenied  *int64 `json:"requests_denied"`
 }
@@ -154,10 +154,10 @@ type reportedUsage struct {
 // adjustments. A deleted user or key has no row of its own. The row without a user is that of all deleted users.
 type comparison struct {
 	*verification
-	sums    map[usageOf]usageNumbers
-	keys    bool                    // compares keys, and not users
-	listed  map[usageOf]bool        // users or keys with rows, without a meter
-	deleted map[string]usageNumbers // by meter: the row of the deleted users
+	sums    map[usageOf]core.UsageMeter
+	keys    bool                       // compares keys, and not users
+	listed  map[usageOf]bool           // users or keys with rows, without a meter
+	deleted map[string]core.UsageMeter // by meter: the row of the deleted users
 }
 
 // compare reads the report with these groups, and adds the differences.
@@ -168,7 +168,7 @@ func (c *adminClient) compare(account, groups string, v *verification, sums *usa
 		return err
 	}
 	defer resp.Body.Close()
-	x := &comparison{v, sums.of, strings.HasPrefix(groups, "key"), map[usageOf]bool{}, map[string]usageNumbers{}}
+	x := &comparison{v, sums.of, strings.HasPrefix(groups, "key"), map[usageOf]bool{}, map[string]core.UsageMeter{}}
 	for rows := json.NewDecoder(resp.Body); ; {
 		var row reportedUsage
 		switch err := rows.Decode(&row); {
@@ -178,15 +178,15 @@ func (c *adminClient) compare(account, groups string, v *verification, sums *usa
 		case err != nil:
 			return fmt.Errorf("the report is incomplete: run the command again, and read the log of the server: %w", err)
 		}
-		x.compareRow(&row, row.Meter, row.usageNumbers)
+		x.compareRow(&row, row.Meter, row.UsageMeter)
 		if row.Meter == core.MeterRequests {
-			x.compareRow(&row, core.MeterCount, usageNumbers{Allowed: core.OrZero(row.RequestsAllowed), Denied: core.OrZero(row.RequestsDenied)})
+			x.compareRow(&row, core.MeterCount, requestNumbers(core.Traffic{Allowed: core.OrZero(row.RequestsAllowed), Denied: core.OrZero(row.RequestsDenied)}))
 		}
 	}
 }
 
 // compareRow compares the numbers of a meter in a row.
-func (x *comparison) compareRow(row *reportedUsage, meter string, report usageNumbers) {
+func (x *comparison) compareRow(row *reportedUsage, meter string, report core.UsageMeter) {
 	of := usageOf{meter: meter}
 	switch {
 	case x.keys && row.KeyID == nil:
@@ -206,23 +206,23 @@ func (x *comparison) compareRow(row *reportedUsage, meter string, report usageNu
 
 // compareRest compares the sums without a row.
 func (x *comparison) compareRest() {
-	rest := map[string]usageNumbers{} // of the users that the report does not list
+	rest := map[string]core.UsageMeter{} // of the users that the report does not list
 	for _, of := range slices.SortedFunc(maps.Keys(x.sums), usageOf.compare) {
 		switch n := x.sums[of]; {
 		case x.keys != (of.key != ""):
 		case x.listed[usageOf{user: of.user, key: of.key}]:
-			x.compare(of.name(), of.meter, n, usageNumbers{}, x.keys)
+			x.compare(of.name(), of.meter, n, core.UsageMeter{}, x.keys)
 		case x.keys && of.meter == core.MeterCount: // each event has this meter
 			x.DeletedKeys++
 		case !x.keys:
-			rest[of.meter] = rest[of.meter].plus(n)
+			rest[of.meter] = rest[of.meter].Plus(n)
 			if of.meter == core.MeterCount {
 				x.DeletedUsers++
 			}
 		}
 	}
 	for meter := range x.deleted {
-		rest[meter] = rest[meter].plus(usageNumbers{}) // so that rest has each meter
+		rest[meter] = rest[meter].Plus(core.UsageMeter{}) // so that rest has each meter
 	}
 	for _, meter := range slices.Sorted(maps.Keys(rest)) {
 		x.compare("deleted users", meter, rest[meter], x.deleted[meter], false)
@@ -243,7 +243,7 @@ func (of usageOf) name() string {
 }
 
 // compare adds the numbers that differ. Of keys, it compares the traffic only.
-func (v *verification) compare(of, meter string, got, want usageNumbers, ofKey bool) {
+func (v *verification) compare(of, meter string, got, want core.UsageMeter, ofKey bool) {
 	if meter == core.MeterCount {
 		meter = "(number of requests)"
 	}

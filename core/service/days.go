@@ -59,7 +59,7 @@ func (s *Service) days(ctx context.Context, of core.DaysFilter, first, last core
 func (s *Service) checkDays(first, last core.Date) error {
 	oldest, most, what := s.Today()-core.DaysKept+1, int64(core.DaysKept), "days"
 	if first.IsHour() {
-		oldest, most, what = s.ThisHour()-core.HoursKept+1, core.HoursKept, "hours"
+		oldest, most, what = core.FirstHourKept(s.now()), core.HoursKept, "hours"
 	}
 	switch {
 	case last < first:

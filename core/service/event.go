@@ -12,7 +12,8 @@ import (
 const eventsPerTransaction = 500
 
 // PutEvents stores the events that the account does not remember, and makes them pending for each active webhook that wants their type. An event
-// whose id the account remembers changes nothing, but an event [core.EventUsage] is delivered again: somebody has asked for it. Each new event gets its Seq; the Seq of a remembered event is set to 0. After an error some of the events
+// whose id the account remembers changes nothing, but an event [core.EventUsage] becomes pending again for the webhooks that have got it: a rewind of the feed
+// repeats it. Each new event gets its Seq; the Seq of a remembered event is set to 0. After an error some of the events
 // may be stored, and the call may be repeated.
 func (s *Service) PutEvents(ctx context.Context, account string, events ...*core.Event) error {
 	for some := range slices.Chunk(events, eventsPerTransaction) {

@@ -37,7 +37,7 @@ func (b *Transaction) putKeyEvents() error {
 	}
 	var wanted []*core.Event
 	for _, e := range b.keyEvents {
-		if slices.ContainsFunc(b.webhooks, func(w *core.Webhook) bool { return !w.Inactive && w.Wants(e.Type) }) {
+		if slices.ContainsFunc(b.webhooks, func(w *core.Webhook) bool { return w.Gets(e.Type) }) {
 			wanted = append(wanted, e)
 		}
 	}

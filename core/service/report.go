@@ -196,34 +196,20 @@ func (r *report) send() error {
 // errMoving is returned when a list shrinks faster than eachOnce reads it.
 var errMoving = core.Unavailable(errors.New("the resources of the account are deleted faster than they are read"))
 
-// eachOnce calls fn with all items of a list that is sorted by their numbers, [core.ReadSize] at a time. A deletion moves later items to earlier
-// positions. After each page, eachOnce checks the position of the last item of the previous page. If later items have taken it, eachOnce goes back one
-// page.
+// eachOnce calls fn with all items of a list that is sorted by their numbers, [core.ReadSize] at a time.
 func eachOnce[T any](r *report, list func(core.Page) ([]T, int, error), number func(T) int64, fn func([]T) error) error {
 	last, back := int64(-1), 0
 	for p := (core.Page{Number: 1, Size: core.ReadSize}); ; {
 		if err := r.ctx.Err(); err != nil { // the client has disconnected
 			return err
 		}
-		items, _, err := list(p)
+		items, at, full, err := pageAfter(last, p, number, list)
 		if err != nil {
 			return err
 		}
-		full := len(items) == p.Size
-		if p.Number > 1 {
-			before, _, err := list(core.Page{Number: p.Offset(), Size: 1})
-			if err != nil {
-				return err
-			}
-			if len(before) == 0 || number(before[0]) > last {
-				if back++; back > 1_000 {
-					return errMoving
-				}
-				p.Number--
-				continue
-			}
+		if back += p.Number - at.Number; back > 1_000 {
+			return errMoving
 		}
-		items = slices.DeleteFunc(items, func(item T) bool { return number(item) <= last })
 		if len(items) > 0 {
 			last = number(items[len(items)-1])
 			if err := fn(items); err != nil {
@@ -233,6 +219,29 @@ func eachOnce[T any](r *report, list func(core.Page) ([]T, int, error), number f
 		if !full {
 			return nil
 		}
-		p.Number++
+		p.Number = at.Number + 1
+	}
+}
+
+// pageAfter reads the page p of a list that is sorted by the numbers of its items, and returns the items with larger numbers than after. A deletion moves later
+// items to earlier positions: pageAfter checks the item before the page. If its number is larger, too, pageAfter goes back one page. at is the page that
+// was read; full reports that it had as many items as fit.
+func pageAfter[T any](after int64, p core.Page, number func(T) int64, list func(core.Page) ([]T, int, error)) (items []T, at core.Page, full bool, err error) {
+	for {
+		if items, _, err = list(p); err != nil {
+			return nil, p, false, err
+		}
+		full = len(items) == p.Size
+		if p.Number > 1 {
+			before, _, err := list(core.Page{Number: p.Offset(), Size: 1})
+			if err != nil {
+				return nil, p, false, err
+			}
+			if len(before) == 0 || number(before[0]) > after {
+				p.Number--
+				continue
+			}
+		}
+		return slices.DeleteFunc(items, func(item T) bool { return number(item) <= after }), p, full, nil
 	}
 }

@@ -46,8 +46,6 @@ type Transaction struct {
 
 	deletedUsers []*core.User
 	hours        map[int64][]core.CounterDay // of deleted users: the hours that the feed has not written; nil in a preview
-	unread       []*core.User                // deleted users whose hours must be read first
-	feed         *core.UsageFeed             // if unread is not empty
 
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	keyEvents     []*core.Event    // of the changes of keys and users
@@ -146,11 +144,12 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 		if stored := err == nil || errors.Is(err, core.ErrUnavailable); stored && len(runs) > 0 { // the changes may have been stored
 			s.makeDue(ctx, account, runs[len(runs)-1])
 		}
-		switch last := runs[max(0, len(runs)-1):]; {
+		unread, isUnread := errors.AsType[*unreadHours](err)
+		switch {
 		case errors.Is(err, errNewMeters):
-			before, err = s.addMeters(ctx, account, last[0].newMeters)
-		case errors.Is(err, errUnreadHours):
-			err = s.readHours(ctx, account, last[0].feed, last[0].unread, hours)
+			before, err = s.addMeters(ctx, account, runs[len(runs)-1].newMeters)
+		case isUnread:
+			err = s.readHours(ctx, account, unread, hours)
 		default:
 			return err
 		}

@@ -30,13 +30,13 @@ const (
 // WriteUsage writes a bounded part of the feed of an account, for the webhooks that want [core.EventUsage]. It reports whether it could write more at once. Call it
 // once a minute, and again while there is more. One process of all calls it.
 func (s *Service) WriteUsage(ctx context.Context, account string) (more bool, err error) {
-	a, err := s.store.Account(ctx, account)
-	if err != nil || a.Incomplete() || a.Closed() {
-		return false, err
-	}
 	list, _, err := s.store.Webhooks(ctx, account, core.Page{Number: 1, Size: core.MaxWebhooks})
 	since, wanting := usageWanted(list)
 	if err != nil || len(wanting) == 0 {
+		return false, err
+	}
+	a, err := s.store.Account(ctx, account)
+	if err != nil || a.Incomplete() || a.Closed() {
 		return false, err
 	}
 	w := &feedWriter{Service: s, ctx: ctx, account: account, now: s.now(), webhooks: wanting, feed: a.UsageFeed}
@@ -49,7 +49,7 @@ func (s *Service) WriteUsage(ctx context.Context, account string) (more bool, er
 // usageWanted returns the ids of the active webhooks that want [core.EventUsage], and the creation of the oldest one.
 func usageWanted(list []*core.Webhook) (since time.Time, ids []string) {
 	for _, w := range list {
-		if !w.Inactive && w.Wants(core.EventUsage) {
+		if w.Gets(core.EventUsage) {
 			if ids = append(ids, w.ID); len(ids) == 1 || w.CreatedAt.Before(since) {
 				since = w.CreatedAt
 			}
@@ -78,16 +78,16 @@ func (w *feedWriter) begin(since time.Time) (lost error) {
 	}
 	if kept := w.kept(); w.feed.Next < kept {
 		lost = fmt.Errorf("the hours from %v to %v are no longer kept, and were not all written", w.feed.Next, kept-1)
-		w.feed = core.UsageFeed{Next: kept, Waiting: w.feed.Waiting}
+		w.feed.Begin(kept, 0)
 	}
 	if last := core.LastHour(w.now); !w.feed.Scans() && w.feed.Next <= last {
-		w.feed = core.UsageFeed{Next: w.feed.Next, Last: min(last, w.feed.Next+feedHours-1), Waiting: w.feed.Waiting}
+		w.feed.Begin(w.feed.Next, min(last, w.feed.Next+feedHours-1))
 	}
 	return lost
 }
 
 // kept returns the first hour that the store keeps.
-func (w *feedWriter) kept() core.Date { return core.HourOf(w.now) - core.HoursKept + 1 }
+func (w *feedWriter) kept() core.Date { return core.FirstHourKept(w.now) }
 
 // write writes a part of the scan. After the end of the scan, it writes the hours of the users that have waited.
 func (w *feedWriter) write() (more bool, err error) {
@@ -133,7 +133,7 @@ func (w *feedWriter) isFull() (bool, error) {
 	return false, nil
 }
 
-// read runs fn as a large query, beside those of the account: reports do not delay the feed.
+// read runs fn as a large query. It has a queue of its own beside that of the account, so that reports do not delay the feed.
 func (w *feedWriter) read(fn func() error) error {
 	return w.runLargeQuery(w.ctx, "feed of "+w.account, reportRest, fn)
 }
@@ -182,7 +182,7 @@ func (w *feedWriter) scanKeys() error {
 		return err
 	}
 	if len(keys) == 0 {
-		w.feed = core.UsageFeed{Next: w.feed.Last + 1, Waiting: w.feed.Waiting}
+		w.feed.Begin(w.feed.Last+1, 0)
 		return nil
 	}
 	free := slices.DeleteFunc(slices.Clone(keys), func(k *core.Key) bool { return w.feed.Waits(k.UserID) })
@@ -249,13 +249,20 @@ func (w *feedWriter) writeUsers(users []*core.User, first, last core.Date) error
 	return w.writeHours(ids, first, last, func(i int) (*core.User, error) { return users[i], nil })
 }
 
-// writeKeys writes hours of keys.
+// writeKeys writes hours of keys. It reads each user once.
 func (w *feedWriter) writeKeys(keys []*core.Key, first, last core.Date) error {
+	users := map[int64]*core.User{}
 	ids := make([]core.CounterID, len(keys))
 	for i, k := range keys {
 		ids[i] = core.CounterID{Account: w.account, KeyID: k.ID}
 	}
-	return w.writeHours(ids, first, last, func(i int) (*core.User, error) { return w.store.User(w.ctx, w.account, keys[i].UserID) })
+	return w.writeHours(ids, first, last, func(i int) (u *core.User, err error) {
+		if u = users[keys[i].UserID]; u == nil {
+			u, err = w.store.User(w.ctx, w.account, keys[i].UserID)
+			users[keys[i].UserID] = u
+		}
+		return u, err
+	})
 }
 
 // writeHours writes hours of counters. userOf returns the user of a counter by its index; it is called for counters with traffic only.
@@ -309,32 +316,17 @@ func (w *feedWriter) save(read core.UsageFeed) error {
 }
 
 // nextItems returns the next items of a list that is sorted by their numbers: at most feedCounters whose numbers are larger than after, none at the end. It searches
-// the position of the first one, because a deletion moves later items to earlier positions. After a deletion meanwhile, it searches again.
-func nextItems[T any](after int64, number func(T) int64, list func(core.Page) ([]T, int, error)) (items []T, err error) {
-	for {
-		_, total, err := list(core.Page{Number: 1, Size: 1})
-		position := sort.Search(total, func(i int) bool {
-			one, _, failed := list(core.Page{Number: i + 1, Size: 1})
-			err = cmp.Or(err, failed)
-			return len(one) == 0 || number(one[0]) > after
-		})
-		if err != nil {
-			return nil, err
-		}
-		page := core.Page{Number: position/feedCounters + 1, Size: feedCounters}
-		if items, _, err = list(page); err != nil {
-			return nil, err
-		}
-		before := true // no item before the page is one of the next
-		if page.Number > 1 {
-			last, _, err := list(core.Page{Number: page.Offset(), Size: 1})
-			if err != nil {
-				return nil, err
-			}
-			before = len(last) > 0 && number(last[0]) <= after
-		}
-		if before {
-			return slices.DeleteFunc(items, func(item T) bool { return number(item) <= after }), nil
-		}
+// the page of the first one.
+func nextItems[T any](after int64, number func(T) int64, list func(core.Page) ([]T, int, error)) ([]T, error) {
+	_, total, err := list(core.Page{Number: 1, Size: 1})
+	position := sort.Search(total, func(i int) bool {
+		one, _, failed := list(core.Page{Number: i + 1, Size: 1})
+		err = cmp.Or(err, failed)
+		return len(one) == 0 || number(one[0]) > after
+	})
+	if err != nil {
+		return nil, err
 	}
+	items, _, _, err := pageAfter(after, core.Page{Number: position/feedCounters + 1, Size: feedCounters}, number, list)
+	return items, err
 }

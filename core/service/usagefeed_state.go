@@ -21,8 +21,7 @@ func (s *Service) UsageFeed(ctx context.Context, account string) (core.UsageFeed
 //
 // A part of the scan that [Service.WriteUsage] is writing meanwhile does not undo the change.
 func (s *Service) RewindUsageFeed(ctx context.Context, account string, from core.Date) (core.UsageFeed, error) {
-	now := s.ThisHour()
-	kept := now - core.HoursKept + 1
+	now, kept := s.ThisHour(), core.FirstHourKept(s.now())
 	switch {
 	case from > now:
 		return core.UsageFeed{}, core.Invalid("next_hour", fmt.Sprintf("The hour %v is in the future: choose %v or an earlier one", from, now))

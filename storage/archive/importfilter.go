@@ -28,7 +28,7 @@ type filter struct {
 func newFilter(o ImportOptions, to Sink, pass string) *filter {
 	now := o.now()
 	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2,
-		hour: core.HourOf(now.Add(margin)) - core.HoursKept + 1, since: now.Add(-o.Retention), audit: now.Add(-core.AuditRetention),
+		hour: core.FirstHourKept(now.Add(margin)), since: now.Add(-o.Retention), audit: now.Add(-core.AuditRetention),
 		all: newDigest(), kept: Counts{}}
 }
 

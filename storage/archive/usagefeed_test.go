@@ -18,8 +18,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// TestUsageFeed: the events of a month of traffic as in TestInvoice add up to what was used, by user and hour and by key and hour, and to the report of the month. Meanwhile the store is
-// reopened, writes of the feed fail before and after they are stored, and receivers get events twice.
+// TestUsageFeed makes a month of traffic as in TestInvoice, while the store is reopened, writes of the feed fail before and after they are stored, and the receiver
+// gets events twice. The events add up to the notes, by user and hour and by key and hour, and to the report of the month.
 func TestUsageFeed(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) storetest.Opened{
 		"memory": func(*testing.T) storetest.Opened { return inMemory() },
@@ -147,7 +147,7 @@ func (f *feedTest) deliver(failures bool) {
 	}
 }
 
-// feedSum adds up what was used: by user or key, hour and meter.
+// feedSum identifies a sum of the test: of a user or key, an hour and a meter.
 type feedSum struct {
 	Of    string
 	Hour  time.Time

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,10 +28,7 @@ const (
 // TestKillEvents: events of limits survive kills between a count and its event, and while events are written. After the next start, each threshold that a
 // counter has reached has exactly one event, and no other has one.
 func TestKillEvents(t *testing.T) {
-	kills := defaultKills
-	if s := os.Getenv(killsEnv); s != "" {
-		kills, _ = strconv.Atoi(s)
-	}
+	kills := wantedKills(t)
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	if err := errors.Join(createFixture(s), createEventAccount(s)); err != nil {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,10 +19,7 @@ import (
 // TestKillFeed: the usage events that a receiver has got add up to the days of each user and of the deleted users, to the unit, after kills during requests, holds, settlements,
 // deletions, and the writing and delivery of the events. An event that is repeated after a kill has the same numbers.
 func TestKillFeed(t *testing.T) {
-	kills := defaultKills
-	if s := os.Getenv(killsEnv); s != "" {
-		kills, _ = strconv.Atoi(s)
-	}
+	kills := wantedKills(t)
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	if err := errors.Join(createFixture(s), createFeedAccount(s)); err != nil {

@@ -24,10 +24,7 @@ const heldTokens = 100
 // there whole or not at all; an answered hold is open or ended as asked; the tokens of both counters are the sum over all holds, in the windows of
 // the day on which they were opened; and an open hold can still be settled.
 func TestKillHolds(t *testing.T) {
-	kills := defaultKills
-	if s := os.Getenv(killsEnv); s != "" {
-		kills, _ = strconv.Atoi(s)
-	}
+	kills := wantedKills(t)
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	if err := createFixture(s); err != nil {

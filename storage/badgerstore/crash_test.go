@@ -56,15 +56,20 @@ type killTest struct {
 }
 
 func newKillTest(t *testing.T) *killTest {
-	k := &killTest{t: t, dir: t.TempDir(), want: defaultKills, model: newModel(), audit: newAuditing(), phases: map[string]int{}}
-	if s := os.Getenv(killsEnv); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			t.Fatalf("%s: got %q, want a number of kills", killsEnv, s)
-		}
-		k.want = n
+	return &killTest{t: t, dir: t.TempDir(), want: wantedKills(t), model: newModel(), audit: newAuditing(), phases: map[string]int{}}
+}
+
+// wantedKills returns the number of kills of a test.
+func wantedKills(t *testing.T) int {
+	s := os.Getenv(killsEnv)
+	if s == "" {
+		return defaultKills
 	}
-	return k
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		t.Fatalf("%s: got %q, want a number of kills", killsEnv, s)
+	}
+	return n
 }
 
 // Phases that are not a failpoint.

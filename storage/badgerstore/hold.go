@@ -269,11 +269,7 @@ func (s *Store) OldestHolds(_ context.Context, account string) (map[int64]time.T
 		return oldest, fault(err)
 	}
 	for i := range s.counters.shards {
-		s.counters.shards[i].eachHold(number, func(h *openHold) {
-			if at, has := oldest[h.user.number]; !has || h.at.Before(at) {
-				oldest[h.user.number] = h.at
-			}
-		})
+		s.counters.shards[i].eachHold(number, func(h *openHold) { core.NoteOldest(oldest, h.user.number, h.at) })
 	}
 	return oldest, nil
 }

@@ -209,9 +209,7 @@ func (s *Store) OldestHolds(_ context.Context, account string) (map[int64]time.T
 	oldest := map[int64]time.Time{}
 	err := s.locked(func() error {
 		for _, h := range s.openHoldsOf(account) {
-			if at, has := oldest[h.UserID]; !has || h.At.Before(at) {
-				oldest[h.UserID] = h.At
-			}
+			core.NoteOldest(oldest, h.UserID, h.At)
 		}
 		return nil
 	})

@@ -336,8 +336,8 @@ func (s *Store) OldestHolds(ctx context.Context, account string) (map[int64]time
 			return nil, err
 		}
 		for _, h := range holds {
-			if at, has := oldest[h.UserID]; h.Status == core.HoldOpen && (!has || h.At.Before(at)) {
-				oldest[h.UserID] = h.At
+			if h.Status == core.HoldOpen {
+				core.NoteOldest(oldest, h.UserID, h.At)
 			}
 		}
 	}
