@@ -48,7 +48,7 @@ func (s *usageSums) add(of usageOf, n core.UsageMeter) {
 	s.of[of] = s.of[of].Plus(n)
 }
 
-// requestNumbers returns numbers of requests as those of a meter.
+// requestNumbers returns the numbers of requests in the form of the numbers of [core.MeterCount].
 func requestNumbers(n core.Traffic) core.UsageMeter {
 	return core.UsageMeter{MeterTraffic: core.MeterTraffic{Allowed: n.Allowed, Denied: n.Denied}}
 }

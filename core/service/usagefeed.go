@@ -133,7 +133,7 @@ func (w *feedWriter) isFull() (bool, error) {
 	return false, nil
 }
 
-// read runs fn as a large query. It has a queue of its own beside that of the account, so that reports do not delay the feed.
+// read runs fn as a large query. The feed of an account waits for no report of the account.
 func (w *feedWriter) read(fn func() error) error {
 	return w.runLargeQuery(w.ctx, "feed of "+w.account, reportRest, fn)
 }
