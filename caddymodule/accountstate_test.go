@@ -131,7 +131,7 @@ func TestRenamedAccountInConfig(t *testing.T) {
 		t.Errorf("directives: got %s, want %s", got, want)
 	}
 	ten := s.Tenant("tenant", 1000)
-	s.Must(s.Load(s.Config("store memory a"+caddytest.AccountOption("acme", owner), gateway("tenant"))))
+	s.Start("store memory a"+caddytest.AccountOption("acme", owner), gateway("tenant"))
 	if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
 		t.Fatalf("before: got %d", got.StatusCode)
 	}
@@ -148,7 +148,7 @@ func TestRenamedAccountInConfig(t *testing.T) {
 			t.Errorf("a config with the former name: got %v, want an error with the present name", err)
 		}
 	}
-	s.Must(s.Load(s.Config("store memory a"+caddytest.AccountOption("acme-europe", owner), gateway("tenant"))))
+	s.Start("store memory a"+caddytest.AccountOption("acme-europe", owner), gateway("tenant"))
 	if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 401 {
 		t.Errorf("a gateway with the former name: got %d, want 401", got.StatusCode)
 	}
@@ -156,7 +156,7 @@ func TestRenamedAccountInConfig(t *testing.T) {
 	if s.Exists("acme") || s.Exists("tenant") {
 		t.Error("a config with a former name has made an account")
 	}
-	s.Must(s.Load(s.Config("store memory a"+caddytest.AccountOption("acme-europe", owner), gateway("customer"))))
+	s.Start("store memory a"+caddytest.AccountOption("acme-europe", owner), gateway("customer"))
 	if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
 		t.Errorf("a gateway with the new name: got %d, want 200", got.StatusCode)
 	}

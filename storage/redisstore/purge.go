@@ -64,7 +64,9 @@ func (d database) Purge(ctx context.Context, a *core.Account) (more bool, err er
 	b.add("UNLINK", n.holds())
 	b.add("UNLINK", n.rankingState())
 	b.endVersion(r.version)
-	_, err = d.s.commit(ctx, b, version)
+	if _, err = d.s.commit(ctx, b, version); err == errStale { // another node removes the account, too
+		return true, nil
+	}
 	return err != nil, err
 }
 
