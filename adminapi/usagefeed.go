@@ -4,12 +4,13 @@ import (
 	"net/http"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// viewUsageFeed returns the JSON form of the progress of a feed.
-func viewUsageFeed(f core.UsageFeed) object {
+// viewUsageFeed returns the JSON form of the state of a feed.
+func viewUsageFeed(f service.UsageFeedState) object {
 	waiting := viewEach(func(w core.WaitingUser) object { return object{{"user_id", w.UserID}, {"from", w.From}} }, f.FirstWaiting())
-	return object{{"next_hour", orNull(f.Next)}, {"waiting_users", waiting}, {"waiting_count", len(f.Waiting)}}
+	return object{{"wanted", f.Wanted}, {"next_hour", orNull(f.Next)}, {"waiting_users", waiting}, {"waiting_count", len(f.Waiting)}}
 }
 
 func usageFeed(c *call) error {
@@ -28,10 +29,10 @@ func rewindUsageFeed(c *call) error {
 }
 
 func readNextHour(m *members) core.Date {
-	m.Ignore("waiting_users", "waiting_count")
+	m.Ignore("wanted", "waiting_users", "waiting_count")
 	hour, err := core.ParseHour(m.Word("next_hour"))
 	if err != nil {
-		m.Wrong("next_hour", "Next_hour must be the first hour to write again, as in 2026-10-01T13:00:00Z")
+		m.Wrong("next_hour", "Next_hour must be the first hour to write again: a whole hour in UTC, as in 2026-10-01T13:00:00Z")
 	}
 	return hour
 }

@@ -81,6 +81,8 @@ type received struct {
 	repetitions int
 	others      int // events of other types
 	outside     int // events of other days
+	cut         int // lines that are not JSON
+	firstCut    int64
 }
 
 // seenEvent is the line and the numbers of an event that was read, for its repetitions.
@@ -89,7 +91,8 @@ type seenEvent struct {
 	numbers [8]byte // a hash
 }
 
-// read adds the events of a file with one body in each line. Empty lines are skipped. An error names the line.
+// read adds the events of a file with one body in each line. Empty lines are skipped. Lines that are not JSON are counted: a crash of the receiver cuts a
+// line. An error names the line.
 func (r *received) read(file io.Reader) error {
 	r.seen, r.start = map[[16]byte]seenEvent{}, r.from
 	lines := bufio.NewReaderSize(file, maxReceived+1)
@@ -115,6 +118,15 @@ func (r *received) read(file io.Reader) error {
 // add adds the event of a line.
 func (r *received) add(line int64, text []byte) error {
 	var e receivedEvent
+	switch v := jsontext.Value(text); {
+	case !v.IsValid():
+		if r.cut++; r.cut == 1 {
+			r.firstCut = line
+		}
+		return nil
+	case v.Kind() != '{':
+		return errors.New("not the body of a delivery: want a JSON object")
+	}
 	if err := json.Unmarshal(text, &e); err != nil {
 		return fmt.Errorf("not the body of a delivery: %w", oneLine(err))
 	}

@@ -27,17 +27,18 @@ type feedBody struct {
 	NextHour core.Date `json:"next_hour"`
 }
 
-// feedView is the progress of a usage feed, as the admin API and the command show it.
+// feedView is the state of a usage feed, as the admin API and the command show it.
 type feedView struct {
 	AccountID    string             `json:"account_id"`
-	NextHour     *core.Date         `json:"next_hour"`     // the first hour that is not written; nil: no webhook has wanted the events yet
+	Wanted       bool               `json:"wanted"`        // an active webhook names the type
+	NextHour     *core.Date         `json:"next_hour"`     // the first hour that is not written; nil: nothing was written yet
 	WaitingUsers []core.WaitingUser `json:"waiting_users"` // see [core.UsageFeed.FirstWaiting]
 	WaitingCount int                `json:"waiting_count"`
 }
 
-func viewFeed(account string) func(core.UsageFeed) feedView {
-	return func(f core.UsageFeed) feedView {
-		v := feedView{AccountID: account, WaitingUsers: append([]core.WaitingUser{}, f.FirstWaiting()...), WaitingCount: len(f.Waiting)}
+func viewFeed(account string) func(service.UsageFeedState) feedView {
+	return func(f service.UsageFeedState) feedView {
+		v := feedView{AccountID: account, Wanted: f.Wanted, WaitingUsers: append([]core.WaitingUser{}, f.FirstWaiting()...), WaitingCount: len(f.Waiting)}
 		if f.Next != 0 {
 			v.NextHour = &f.Next
 		}
@@ -45,7 +46,7 @@ func viewFeed(account string) func(core.UsageFeed) feedView {
 	}
 }
 
-// readUsageFeed answers with the progress of the feed of an account.
+// readUsageFeed answers with the state of the feed of an account.
 func readUsageFeed(s *service.Service, r *http.Request, account string) (any, error) {
 	return answer(viewFeed(account))(s.UsageFeed(r.Context(), account))
 }
@@ -84,13 +85,23 @@ func runUsageFeed(c *adminClient, args []string) error {
 	return c.printFeed(v)
 }
 
-// printFeed prints the progress of a feed for people.
+// printFeed prints the state of a feed for people.
 func (c *adminClient) printFeed(v feedView) error {
-	if v.NextHour == nil {
-		return c.printf("No webhook has wanted the events limitkeeper.usage yet.\n")
+	if !v.Wanted {
+		if err := c.printf("No active webhook names the type limitkeeper.usage: nothing is written.\n"); err != nil {
+			return err
+		}
 	}
-	if err := c.printf("Next hour      %v: all earlier hours are written\nWaiting users  %d\n", *v.NextHour, v.WaitingCount); err != nil || v.WaitingCount == 0 {
-		return err
+	switch {
+	case v.NextHour != nil:
+		err := c.printf("Next hour      %v: all earlier hours are written, but those of the waiting users\nWaiting users  %d\n", *v.NextHour, v.WaitingCount)
+		if err != nil || v.WaitingCount == 0 {
+			return err
+		}
+	case v.Wanted:
+		return c.printf("The feed begins within a minute, with the hour in which the webhook was created.\n")
+	default:
+		return nil
 	}
 	rows := [][]string{{"USER", "NEXT HOUR"}}
 	for _, w := range v.WaitingUsers {

@@ -193,8 +193,13 @@ func (f *feedServer) traffic() (spare *core.Key, carl *core.User) {
 func TestUsageVerify(t *testing.T) {
 	b := newBodies(t)
 	f := newFeedServer(t, b.URL)
-	if _, err := f.usage("", "verify", "acme", "--received", "-"); err == nil || !strings.Contains(err.Error(), "create a webhook that names the type limitkeeper.usage") {
-		t.Errorf("before the first hour: got %v", err)
+	for _, want := range []string{"create a webhook that names the type limitkeeper.usage", "the feed begins within a minute"} {
+		active := strings.HasPrefix(want, "the feed")
+		_, err := f.Service().UpdateWebhook(t.Context(), f.account, f.hooks[0].ID, core.WebhookPatch{Active: &active})
+		f.Must(err)
+		if _, err := f.usage("", "verify", "acme", "--received", "-"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("before the first hour, with the webhook active %t: got %v, want %q", active, err, want)
+		}
 	}
 	spare, carl := f.traffic()
 	f.Must(f.Service().DeleteUser(t.Context(), f.account, carl.ID)) // with the hours that are not written
@@ -245,8 +250,9 @@ func TestUsageVerify(t *testing.T) {
 		{"altered hour", changed(ten, hour, strings.Replace(hour, "10:00", "11:00", 1)), nil, fmt.Sprintf("line %d: evt_", ten+1), nil},
 		{"altered user", changed(ten, `"user_id":1`, `"user_id":2`), nil, "is not the id of the hour", nil},
 		{"another account", with(strings.ReplaceAll(lines[0], f.account, "acct_other")), nil, fmt.Sprintf("line %d: the event is of another account: its source is /limitkeeper/accounts/acct_other", len(lines)+1), nil},
-		{"a torn line", with(lines[0][:100], lines[0]), nil, fmt.Sprintf("line %d: not the body of a delivery", len(lines)+1), nil},
-		{"no object", with("17"), nil, "not the body of a delivery", nil},
+		{"two cut lines", with(lines[0][:100], lines[0], lines[1][:99]), nil, "", []string{fmt.Sprintf("are not JSON, as a crash of the receiver leaves them: 2. The first is line %d.", len(lines)+1), "All sums are equal"}},
+		{"no JSON", []string{"{", lines[0][1:]}, nil, "2 of its lines are not JSON, and line 1 is the first", nil},
+		{"no object", with("[" + lines[0] + "]"), nil, "not the body of a delivery: want a JSON object", nil},
 		{"no usage", with(`{"id":"evt_1","source":"` + core.EventSource(f.account) + `","type":"limitkeeper.usage","data":{"user_id":"1"}}`), nil, "not the data of an event limitkeeper.usage", nil},
 		{"a long line", with(strings.Repeat("x", maxReceived+1)), nil, fmt.Sprintf("line %d has more than 65536 bytes", len(lines)+1), nil},
 		{"the day before, too", lines, []string{"--from", f.day.AddDate(0, 0, -1).Format(time.DateOnly)}, "", []string{fmt.Sprintf("Events %d,", len(lines)), "equal"}},
@@ -254,7 +260,7 @@ func TestUsageVerify(t *testing.T) {
 		{"up to today", lines, []string{"--to", time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)}, "", []string{"are not written yet: their usage is missing in the events."}},
 		{"nothing", nil, nil, "the file has no event limitkeeper.usage", nil},
 		{"nothing, with days", nil, []string{"--from", day}, "differ from the report in", []string{"user 1 "}},
-		{"no days", lines, []string{"--from", day, "--to", day}, "there is no whole day to compare", nil},
+		{"no days", lines, []string{"--from", day, "--to", day}, "there is no day to compare: --to is " + day, nil},
 		{"no date", lines, []string{"--from", "monday"}, "--from: want a day such as 2026-10-01", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -263,7 +269,7 @@ func TestUsageVerify(t *testing.T) {
 				t.Errorf("got error %v, want %q", err, tc.fails)
 			}
 			for _, want := range tc.out {
-				if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+				if !strings.Contains(strings.Join(strings.Fields(out), " ")+" ", want) {
 					t.Errorf("got\n%swant %q in it", out, want)
 				}
 			}
@@ -286,7 +292,7 @@ func TestUsageVerify(t *testing.T) {
 func TestUsageVerifyWaiting(t *testing.T) {
 	b := newBodies(t)
 	f := newFeedServer(t, b.URL)
-	if out, err := f.usage("", "feed", "acme"); err != nil || out != "No webhook has wanted the events limitkeeper.usage yet.\n" {
+	if out, err := f.usage("", "feed", "acme"); err != nil || out != "The feed begins within a minute, with the hour in which the webhook was created.\n" {
 		t.Errorf("before the first hour: got %q, %v", out, err)
 	}
 	_, secret := f.user("anna")

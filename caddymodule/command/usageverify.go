@@ -50,6 +50,8 @@ type verification struct {
 	Repetitions     int               `json:"repetitions"`
 	OtherEvents     int               `json:"other_events"` // of other types
 	OtherDays       int               `json:"other_days"`   // events of other days
+	CutLines        int               `json:"cut_lines"`    // lines that are not JSON
+	FirstCutLine    int64             `json:"first_cut_line,omitzero"`
 	Users           int               `json:"users"`
 	Keys            int               `json:"keys"`
 	DeletedUsers    int               `json:"deleted_users"` // users with events that the report does not list
@@ -84,7 +86,10 @@ func (c *adminClient) verifyUsage(account string) (*verification, error) {
 	if err := c.fetch(http.MethodGet, adminBase+feedPath(account), nil, &feed); err != nil {
 		return nil, err
 	}
-	if feed.NextHour == nil {
+	switch {
+	case feed.NextHour == nil && feed.Wanted:
+		return nil, errors.New("no event is written yet: the feed begins within a minute")
+	case feed.NextHour == nil:
 		return nil, errors.New("no event is written yet: create a webhook that names the type limitkeeper.usage")
 	}
 	r := &received{account: feed.AccountID, to: feed.NextHour.Day()}
@@ -100,13 +105,17 @@ func (c *adminClient) verifyUsage(account string) (*verification, error) {
 		return nil, err
 	}
 	switch {
+	case r.start == 0 && r.cut > 0:
+		return nil, fmt.Errorf("the file has no event limitkeeper.usage: %d of its lines are not JSON, and line %d is the first. Want the body of one delivery in each line", r.cut, r.firstCut)
 	case r.start == 0:
 		return nil, errors.New("the file has no event limitkeeper.usage: name the days with --from and --to")
+	case r.start >= r.to && c.flags.String("to") != "":
+		return nil, fmt.Errorf("there is no day to compare: --to is %v, the day after the last one, and the first day is %v", r.to, r.start)
 	case r.start >= r.to:
-		return nil, fmt.Errorf("there is no whole day to compare: the first one is %v, and the hours from %v on are not written yet. Name the days with --from and --to", r.start, *feed.NextHour)
+		return nil, fmt.Errorf("there is no whole day to compare: the first one is %v, and the hours from %v on are not written yet. Name a later day with --to", r.start, *feed.NextHour)
 	}
 	v := &verification{From: r.start, To: r.to, Events: r.sums.events, Repetitions: r.repetitions, OtherEvents: r.others, OtherDays: r.outside + r.before.events,
-		NextHour: *feed.NextHour, WaitingCount: feed.WaitingCount, Differences: []usageDifference{}, waiting: feed.WaitingUsers}
+		CutLines: r.cut, FirstCutLine: r.firstCut, NextHour: *feed.NextHour, WaitingCount: feed.WaitingCount, Differences: []usageDifference{}, waiting: feed.WaitingUsers}
 	v.Users, v.Keys = r.count()
 	for _, groups := range []string{"user,meter", "key,meter"} {
 		if err := c.compare(account, groups, v, &r.sums); err != nil {
@@ -267,12 +276,12 @@ func (v *verification) compare(of, meter string, got, want core.UsageMeter, ofKe
 func (c *adminClient) printVerification(v *verification) error {
 	var text strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
-	if more := v.DifferenceCount - len(v.Differences); more > 0 {
-		say("… and %d more differences", more)
-	}
 	say("Events %d, repetitions %d, users %d, keys %d, days %d: from %v up to, and without, %v.", v.Events, v.Repetitions, v.Users, v.Keys, int(v.To-v.From), v.From, v.To)
 	if v.OtherEvents+v.OtherDays > 0 {
 		say("Not compared: %d usage events of other days, %d events of other types.", v.OtherDays, v.OtherEvents)
+	}
+	if v.CutLines > 0 {
+		say("Lines that are not JSON, as a crash of the receiver leaves them: %d. The first is line %d.", v.CutLines, v.FirstCutLine)
 	}
 	if v.DeletedUsers > 0 {
 		say("The report does not list %d of the users: their sum is compared with the row of the deleted users.", v.DeletedUsers)
@@ -296,14 +305,20 @@ func (c *adminClient) printVerification(v *verification) error {
 	}
 	if v.DifferenceCount == 0 {
 		say("All sums are equal to the report.")
-	} else {
-		rows := [][]string{{"OF", "METER", "NUMBER", "RECEIVED", "REPORT"}}
-		for _, d := range v.Differences {
-			rows = append(rows, []string{printable(d.Of), printable(d.Meter), d.Number, fmt.Sprint(d.Received), fmt.Sprint(d.Report)})
-		}
-		if err := c.table(rows); err != nil {
-			return err
-		}
+		return c.printf("%s", text.String())
 	}
-	return c.printf("%s", text.String())
+	if err := c.printf("%s", text.String()); err != nil {
+		return err
+	}
+	rows := [][]string{{"OF", "METER", "NUMBER", "RECEIVED", "REPORT"}}
+	for _, d := range v.Differences {
+		rows = append(rows, []string{printable(d.Of), printable(d.Meter), d.Number, fmt.Sprint(d.Received), fmt.Sprint(d.Report)})
+	}
+	if err := c.table(rows); err != nil {
+		return err
+	}
+	if more := v.DifferenceCount - len(v.Differences); more > 0 {
+		return c.printf("… and %d more differences\n", more)
+	}
+	return nil
 }

@@ -7,26 +7,41 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// UsageFeed returns the progress of the feed of an account: the zero value if no webhook has wanted its events yet.
-func (s *Service) UsageFeed(ctx context.Context, account string) (core.UsageFeed, error) {
+// UsageFeedState is the progress of a feed: the zero [core.UsageFeed] if nothing was written yet.
+type UsageFeedState struct {
+	core.UsageFeed
+	Wanted bool // an active webhook names [core.EventUsage]; otherwise nothing is written
+}
+
+// UsageFeed returns the state of the feed of an account.
+func (s *Service) UsageFeed(ctx context.Context, account string) (UsageFeedState, error) {
 	a, err := s.Account(ctx, account)
 	if err != nil {
-		return core.UsageFeed{}, err
+		return UsageFeedState{}, err
 	}
-	return a.UsageFeed, nil
+	return s.usageFeedState(ctx, a)
+}
+
+func (s *Service) usageFeedState(ctx context.Context, a *core.Account) (UsageFeedState, error) {
+	list, _, err := s.store.Webhooks(ctx, a.ID, core.Page{Number: 1, Size: core.MaxWebhooks})
+	if err != nil {
+		return UsageFeedState{}, err
+	}
+	_, wanting := usageWanted(list)
+	return UsageFeedState{a.UsageFeed, len(wanting) > 0}, nil
 }
 
 // RewindUsageFeed makes the feed of an account write the hours from an hour on again, with the same ids, for a receiver that has lost events. It returns
-// the progress afterwards. An hour that is not kept any more, in the future, or after the first hour that is not written, is a validation error of next_hour.
+// the state afterwards. An hour that is not kept any more, in the future, or after the first hour that is not written, is a validation error of next_hour.
 //
 // A part of the scan that [Service.WriteUsage] is writing meanwhile does not undo the change.
-func (s *Service) RewindUsageFeed(ctx context.Context, account string, from core.Date) (core.UsageFeed, error) {
+func (s *Service) RewindUsageFeed(ctx context.Context, account string, from core.Date) (UsageFeedState, error) {
 	now, kept := s.ThisHour(), core.FirstHourKept(s.now())
 	switch {
 	case from > now:
-		return core.UsageFeed{}, core.Invalid("next_hour", fmt.Sprintf("The hour %v is in the future: choose %v or an earlier one", from, now))
+		return UsageFeedState{}, core.Invalid("next_hour", fmt.Sprintf("The hour %v is in the future: choose %v or an earlier one", from, now))
 	case from < kept:
-		return core.UsageFeed{}, core.Invalid("next_hour", fmt.Sprintf("The hour %v is not kept any more: the first of the last %d hours is %v", from, core.HoursKept, kept))
+		return UsageFeedState{}, core.Invalid("next_hour", fmt.Sprintf("The hour %v is not kept any more: the first of the last %d hours is %v", from, core.HoursKept, kept))
 	}
 	a, err := s.store.UpdateAccount(s.acting(ctx), account, func(a *core.Account) error {
 		if a.Closed() {
@@ -40,7 +55,7 @@ func (s *Service) RewindUsageFeed(ctx context.Context, account string, from core
 	})
 	s.accounts.forget(account)
 	if err != nil {
-		return core.UsageFeed{}, err
+		return UsageFeedState{}, err
 	}
-	return a.UsageFeed, nil
+	return s.usageFeedState(ctx, a)
 }

@@ -53,7 +53,7 @@ func (f *feedTest) deliver() map[string]string {
 	return ids
 }
 
-func (f *feedTest) feed() core.UsageFeed {
+func (f *feedTest) feed() service.UsageFeedState {
 	f.Helper()
 	feed, err := f.svc.UsageFeed(f.Context(), f.id)
 	f.ok(err)
@@ -77,7 +77,7 @@ func TestRewindUsageFeed(t *testing.T) {
 		f.use(secret, 1)
 		*f.now = f.now.Add(time.Hour)
 	}
-	if got := f.feed(); got.Next != 0 {
+	if got := f.feed(); got.Next != 0 || !got.Wanted {
 		t.Errorf("before the first hour is written: got %+v", got)
 	}
 	*f.now = f.now.Add(core.UsageDelay)
@@ -98,6 +98,11 @@ func TestRewindUsageFeed(t *testing.T) {
 	}
 	if got, want := f.feed().Next, core.HourOf(*f.now); got != want {
 		t.Errorf("the next hour: got %v, want %v", got, want)
+	}
+	_, err := f.svc.UpdateWebhook(t.Context(), f.id, f.webhook.ID, core.WebhookPatch{Active: new(false)})
+	f.ok(err)
+	if got := f.feed(); got.Next == 0 || got.Wanted {
+		t.Errorf("with a disabled webhook: got %+v, want the progress, and that no webhook wants it", got)
 	}
 }
 
