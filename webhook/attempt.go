@@ -35,7 +35,7 @@ func (d *Deliverer) startDue(ctx context.Context) (sleep time.Duration) {
 // mayStart reports whether a webhook with n running attempts may begin another one. If not, the end of an attempt calls startDue again.
 func (d *Deliverer) mayStart(q *queue, n int) bool {
 	if n == 0 {
-		return d.free > 0 && d.busy[q.account] < maxOfAccount
+		return d.free > 0
 	}
 	return q.failed == 0 && d.free > maxAttempts/2 && d.busy[q.account] < maxOfWebhook
 }

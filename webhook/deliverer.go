@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	maxAttempts  = 256             // attempts that run at once, of all webhooks together. One half is for webhooks without a running attempt
-	maxOfAccount = 8               // attempts that run at once, of one account: its slow receivers leave room for other accounts
+	maxAttempts  = 512             // attempts that run at once, of all webhooks together. One half is for webhooks without a running attempt
 	maxOfWebhook = 4               // attempts that run at once, of one webhook. With so many of the account, only webhooks without a running attempt begin one
 	scanInterval = 5 * time.Minute // between two reads of all accounts. Changed accounts are read at once
 	maxSleep     = time.Minute     // between two looks for due events
@@ -33,8 +32,8 @@ type Options struct {
 	MaxEvents  int // events that an account remembers. Default: [core.MaxEvents]
 }
 
-// Deliverer delivers the events of all accounts. Each webhook has at most 4 requests at once, of different subjects, and an account at most 8, of which 4 are
-// for webhooks without a running request: so a slow receiver delays only its own events. After a failure, a webhook has one request at a time until a success.
+// Deliverer delivers the events of all accounts. Each webhook may have one request at a time, and up to 4 of different subjects while its account has fewer than 4: so
+// a slow receiver delays only its own events. After a failure, a webhook has one request at a time until a success.
 type Deliverer struct {
 	o       Options
 	lease   lease
