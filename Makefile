@@ -35,15 +35,19 @@ check: tools ## format, vet, staticcheck, the workflows
 # 0.63 that EarlyDataOverHTTP3 uses has a race of its own in early data.
 PLAIN_PACKAGES := ./deploy ./e2e ./storage/storetest
 # The slowest subtests of storetest. Each calls the store from one goroutine.
-PLAIN_CASES := ^Test(Store|Conformance)$$/^(list|machine|reopen)$$|^Test(Store|Conformance)$$/^import$$/^machine$$
+PLAIN_CASES := ^Test(Store|Conformance)$$/^(list|machine|reopen)$$|^Test(Store|Conformance)$$/^import$$/^machine$$|$\
+	^Test(Store|Conformance)$$/^audit$$/^(number_of_entries|bytes)$$|^Test(Store|Conformance)$$/^counter$$/^many$$
 PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
-	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedTarget|CheckRecords|$\
-	CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
-	DeleteUserInterrupted|DenialsPerDay|EarlyDataOverHTTP3|FailedCloseThenPowerCut|FlippedBytes|$\
-	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill(Events|Feed)?|Image.*|$\
-	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|$\
-	PowerCut.*|PurgeKilled|PurgeOnTwoNodes|Renew.*|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Size|$\
-	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|VerifyBlocks|ZeroedRanges)$$
+	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedSource|CappedTarget|$\
+	CheckRecords|CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
+	DeleteUserInterrupted|DenialsPerDay|EarlyDataOverHTTP3|FailedCloseThenPowerCut|FlippedBytes|Generators|$\
+	HistoryCursorGoesOn|HistoryOfAnUnsteadyClock|Image.*|ImportSmallCache|Interrupted|$\
+	InterruptedFirstOpening|Kill(Events|Feed)?|KilledReplay.*|LargeFile|LargeTransaction|Lost.*|$\
+	ManyDeletions|MoreEventsThanFit|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|PlanAtBound|$\
+	PowerCut.*|PurgeKilled|PurgeOnTwoNodes|RandomBodies|Renew.*|Repair.*|ReplayWritesPages|ReportForms|$\
+	ReportMemory|RequestsStreamMemory|ReusedNumberPageAhead|RoundTrip.*|Size|SmallerCounterCache|$\
+	SpecPagination|StartWithoutRoomToReplay|StorePower|StreamHistoryOfManyUsers|SyncBeforeTable|$\
+	ThresholdsOfFallenCounters|VerifyBlocks|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 
