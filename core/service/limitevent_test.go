@@ -341,6 +341,43 @@ func (s *failingEvents) Update(ctx context.Context, account string, fn func(core
 	return s.Store.Update(ctx, account, fn)
 }
 
+// silentStore counts requests, and answers as a store whose answer is lost.
+type silentStore struct {
+	core.Store
+	silent bool
+}
+
+func (s *silentStore) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	v, err := s.Store.Consume(ctx, c)
+	if s.silent {
+		return core.ConsumeResult{}, core.Unavailable(errors.New("no answer"))
+	}
+	return v, err
+}
+
+// A request that was counted without an answer causes its events, also if the next one repeats it by its id.
+func TestEventsWithoutAnswer(t *testing.T) {
+	store := &silentStore{Store: memstore.New()}
+	e := newEvents(t, store)
+	shared, own := e.plan(100), e.plan(10)
+	_, _, first := e.customer("ann", shared, core.KeyPatch{})
+	_, k, second := e.customer("bob", shared, core.KeyPatch{PlanID: core.Some(own.ID)})
+	for _, silent := range []bool{true, false} {
+		store.silent = silent
+		for secret, cost := range map[string]int64{first: 85, second: 10} {
+			r := service.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: cost, RequestID: "1"}
+			if d, err := e.svc.Validate(t.Context(), e.id, r); (err != nil) != silent || !silent && !d.Repeated {
+				t.Errorf("got %+v, %v", d, err)
+			}
+		}
+	}
+	e.ok(e.svc.KeepRankings(t.Context()))
+	e.ok(e.svc.WriteEvents(t.Context()))
+	slices.SortFunc(e.reported, func(a, b *core.Event) int { return strings.Compare(e.describeEvent(a), e.describeEvent(b)) })
+	key := k.ID + " requests/month 10/10"
+	e.want(e.here(), "exhausted "+key, "threshold 100 "+key, "threshold 80 "+key, "threshold 80 user_2 requests/month 85/100")
+}
+
 // Events wait while the store is unavailable. More than fit into memory are found in the counters, ten minutes later.
 func TestMoreEventsThanFit(t *testing.T) {
 	store := &failingEvents{Store: memstore.New()}

@@ -50,14 +50,18 @@ func (s *Service) rankDecision(c *core.Consumption, v *core.ConsumeResult, recor
 
 // addDueAfter makes the counters of an ended hold due if the final costs exceed the held costs.
 func (s *Service) addDueAfter(account string, h *core.Hold) {
-	if len(h.Overrun()) == 0 {
-		return
+	if len(h.Overrun()) > 0 {
+		s.addDue(account, h.UserID, h.KeyID, h.Shared)
 	}
-	if h.Shared {
-		s.due.add(account, dueCounter{CounterID: core.CounterID{Account: account, UserID: h.UserID}})
+}
+
+// addDue makes the counters of a request due: that of its key, and that of its user if the key shares it.
+func (s *Service) addDue(account string, userID int64, keyID string, shared bool) {
+	if shared {
+		s.due.add(account, dueCounter{CounterID: core.CounterID{Account: account, UserID: userID}})
 	}
-	if h.KeyID != "" {
-		s.due.add(account, dueCounter{CounterID: core.CounterID{Account: account, KeyID: h.KeyID}})
+	if keyID != "" {
+		s.due.add(account, dueCounter{CounterID: core.CounterID{Account: account, KeyID: keyID}})
 	}
 }
 

@@ -308,6 +308,9 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		return s.staleRead(d, err)
 	}
 	if err != nil {
+		if errors.Is(err, core.ErrUnavailable) { // the request may be counted, and its repetition ranks nothing
+			s.addDue(c.Account, c.UserID, c.KeyID, c.Shared)
+		}
 		return err
 	}
 	d.setResult(&pl.Plan, &v)
