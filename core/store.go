@@ -327,6 +327,9 @@ type LeaseStore interface {
 	// Lease reports whether the holder has the lease with a name for the next d: no other holder has it then, by the clock of the store. The
 	// holder renews the lease by another call, and gives it back with a d of 0. A failover of the database may give a lease to two holders.
 	Lease(ctx context.Context, name, holder string, d time.Duration) (held bool, err error)
+	// Confirm returns nil when what an account has now is as safe from a failover of the database as a write that has succeeded. Before, a reader may see a write
+	// that fails later.
+	Confirm(ctx context.Context, account string) error
 }
 
 // HealthStore is a [Store] that knows why it refuses requests.

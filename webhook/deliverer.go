@@ -136,6 +136,7 @@ func (d *Deliverer) deliver(ctx context.Context) {
 			accounts, all := d.o.Service.ChangedWebhooks()
 			if all {
 				scan = time.Now()
+				clear(d.queues) // the store may have failed over, and lost events whose Seq later events have: a queue reads only what is behind its last Seq
 			}
 			for _, id := range accounts {
 				d.noteError(ctx, d.load(ctx, id), &scan)
@@ -256,6 +257,9 @@ func (d *Deliverer) drop(ctx context.Context, account, webhook string) error {
 // fill reads the next n events into a queue.
 func (d *Deliverer) fill(ctx context.Context, q *queue, n int) error {
 	list, total, err := d.o.Service.PendingEvents(ctx, q.account, q.webhook, q.last, n)
+	if err == nil && len(list) > 0 && d.lease.store != nil { // a failover could lose an event after its delivery, and the event could come again with other figures
+		err = d.lease.store.Confirm(ctx, q.account)
+	}
 	if err == nil {
 		q.add(list, total)
 		q.more = len(list) == n

@@ -184,39 +184,39 @@ func unique(ids []string) (list []string) {
 	return list
 }
 
-// Of two nodes on one Redis, one delivers. When it stops, the other takes over, and no event is lost.
-func TestTwoNodes(t *testing.T) {
-	server := redistest.Start(t)
-	r := newReceiver(t)
-	nodes := []*env{}
-	var stops []func()
+// startNodes starts two nodes on one Redis, each with a deliverer, and creates an account. The functions stop the deliverers.
+func startNodes(t *testing.T, o redisstore.Options) (nodes []*env, stops []func()) {
+	t.Helper()
 	for range 2 {
-		store, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{server.Addr()}})
+		store, err := redisstore.Open(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = store.Close() })
 		e := &env{t: t, clock: clocktest.New(time.Now()), store: store, svc: service.New(store, service.Config{})}
 		e.svc.Tune(service.Tunables{WebhookAllowPrivate: true})
-		o := webhook.Options{Service: e.svc, Store: store, Sender: webhook.NewSender("test", 0)}
-		o.Sender.SetAllowPrivate(true)
-		e.deliverer = webhook.New(o)
-		ctx, stop := context.WithCancel(t.Context())
+		sender := webhook.NewSender("test", 0)
+		sender.SetAllowPrivate(true)
+		e.deliverer = webhook.New(webhook.Options{Service: e.svc, Store: store, Sender: sender})
+		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { e.deliverer.Run(ctx) })
-		stops = append(stops, func() { stop(); running.Wait() })
-		nodes = append(nodes, e)
+		stop := func() { cancel(); running.Wait() }
+		t.Cleanup(stop)
+		nodes, stops = append(nodes, e), append(stops, stop)
 	}
-	t.Cleanup(func() {
-		for _, stop := range stops {
-			stop()
-		}
-	})
 	a, _, _, err := nodes[0].svc.CreateAccount(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
 	nodes[0].account, nodes[1].account = a.ID, a.ID
+	return nodes, stops
+}
+
+// Of two nodes on one Redis, one delivers. When it stops, the other takes over, and no event is lost.
+func TestTwoNodes(t *testing.T) {
+	r := newReceiver(t)
+	nodes, stops := startNodes(t, redisstore.Options{Addresses: []string{redistest.Start(t).Addr()}})
 	w := nodes[0].webhook(r)
 	want := append(nodes[0].put("a", 1, 20), nodes[1].put("b", 1, 20)...)
 	nodes[0].until("all are delivered", 0, func() bool { return nodes[1].pending(w) == 0 })

@@ -160,14 +160,19 @@ func (e *env) webhook(r *receiver, types ...string) *core.Webhook {
 	return w
 }
 
+// event returns the i-th event of a subject. Its id is the subject and i.
+func (e *env) event(subject string, i int) *core.Event {
+	now := e.clock.Wall()
+	return &core.Event{ID: fmt.Sprintf("%s-%d", subject, i), Type: core.EventThreshold, Subject: subject, At: now, Until: now.AddDate(0, 1, 0),
+		Data: fmt.Appendf(nil, `{"threshold":%d}`, i)}
+}
+
 // put puts events of a subject, whose ids are the subject and a number.
 func (e *env) put(subject string, first, last int) (ids []string) {
 	e.t.Helper()
 	var events []*core.Event
 	for i := first; i <= last; i++ {
-		now := e.clock.Wall()
-		events = append(events, &core.Event{ID: fmt.Sprintf("%s-%d", subject, i), Type: core.EventThreshold, Subject: subject, At: now, Until: now.AddDate(0, 1, 0),
-			Data: fmt.Appendf(nil, `{"threshold":%d}`, i)})
+		events = append(events, e.event(subject, i))
 		ids = append(ids, events[len(events)-1].ID)
 	}
 	if err := e.svc.PutEvents(e.t.Context(), e.account, events...); err != nil {

@@ -136,6 +136,18 @@ func parallel(n int, fn func(i int) error) error {
 	return g.Wait()
 }
 
+// confirm waits until as many replicas as a write waits for have everything that a slot has now. It writes, because WAIT covers only what was before the
+// last write of its connection. The first command is a deletion, so that it works with full memory.
+func (s *Store) confirm(ctx context.Context, n keySlot) error {
+	if s.wait.Load().Replicas == 0 {
+		return nil
+	}
+	b := newBatchOf(n.key("version")) // which it does not change
+	b.add("DEL", n.key("confirm"))
+	b.add("SET", n.key("confirm"), "", "PX", "1")
+	return unavailable(batchScript.run(ctx, s.writes, b.keys, b.args).Error())
+}
+
 // maxRedirects is how often sendWithWait follows a MOVED redirect. A redirected command has not run.
 const maxRedirects = 5
 

@@ -61,6 +61,7 @@ import (
 //	{m<n>}mark:beats                   list: the last times at which a node checked the master
 //	{m<n>}mark:probe                   time of the last test write of a node to the master (stats.go)
 //
+//	{registry}confirm  {<account>}confirm  written before a wait for replicas, for 1 ms (call.go)
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
 // format is format 4 of this layout, stored in {registry}format. Each process reads the format at the start and once a second, and refuses every call when it is another one.

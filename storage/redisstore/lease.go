@@ -14,4 +14,9 @@ func (s *Store) Lease(ctx context.Context, name, holder string, d time.Duration)
 	return answer == 1, unavailable(err)
 }
 
+// Confirm implements [core.LeaseStore].
+func (s *Store) Confirm(ctx context.Context, account string) error {
+	return s.confirm(ctx, s.o.account(account))
+}
+
 var _ core.LeaseStore = (*Store)(nil)

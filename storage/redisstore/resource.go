@@ -69,8 +69,11 @@ func (s *Store) change(ctx context.Context, in resource.Scope, fn func(resource.
 // try runs a transaction once. The error is errStale if the account has changed meanwhile. tasks is true if the outbox has new tasks.
 func (r *reader) try(fn func(resource.Reader) (*resource.Changes, error)) (tasks bool, err error) {
 	c, err := fn(r)
-	if err != nil || c.Empty() {
+	if err != nil {
 		return false, err
+	}
+	if c.Empty() { // fn may have found the changes of an earlier call that has failed
+		return false, r.s.confirm(r.ctx, r.slot)
 	}
 	w, err := r.writes(c)
 	if err != nil {

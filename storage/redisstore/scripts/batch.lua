@@ -1,10 +1,10 @@
 -- Runs commands on keys of one slot atomically.
 --
 -- Reads:  the version of the slot, and the keys of the commands
--- Writes: with an expected version: the version, and the keys of the commands; without: nothing
+-- Writes: the keys of the commands; with an expected version: the version, too
 --
 -- KEYS  1 version of the slot  2… keys of the commands
--- ARGV  1 expected version, '' to read only
+-- ARGV  1 expected version, '' for none, as of a batch that reads
 --       2 next version  3 '' to write even if memory is full
 --       then for each command: number of arguments, name, position of its key in KEYS, arguments
 --
