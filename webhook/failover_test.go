@@ -44,7 +44,7 @@ func TestFailover(t *testing.T) {
 			master, replica := sentinel.Servers()[0], sentinel.Servers()[1]
 			if test.cutOff {
 				f.pause(func() {
-					nodes[0].until("all is delivered", 0, func() bool { return nodes[0].pending(w) == 0 }) // so that the next event would be sent at once
+					f.awaitDelivery(w) // so that the next event would be sent at once
 					replica.Pause()
 					master.Do(t, "CLIENT", "KILL", "TYPE", "replica") // otherwise the replica later reads what its socket has
 				})
@@ -59,25 +59,13 @@ func TestFailover(t *testing.T) {
 			before := f.fewest()
 			f.await("events after the failover", func() bool { return f.fewest() >= before+20 })
 			f.stop()
-			nodes[0].until("all is delivered", 0, func() bool { return nodes[0].pending(w) == 0 })
+			f.awaitDelivery(w)
 			f.check(r, test.wait.Replicas > 0)
-			awaitOneDeliverer(nodes, w)
+			f.awaitOneDeliverer(w)
 			got, _ := r.ids()
 			t.Logf("%d calls, of which %d have failed; the receiver got %d requests for %d events", f.ended.Load(), f.failed.Load(), len(got), len(unique(got)))
 		})
 	}
-}
-
-// awaitOneDeliverer puts events until one node delivers them: after a failover, two nodes may have the lease until the next renewal.
-func awaitOneDeliverer(nodes []*env, w *core.Webhook) {
-	n := 0
-	nodes[0].until("one node delivers", 0, func() bool {
-		first, second := nodes[0].deliverer.Stats().Delivered, nodes[1].deliverer.Stats().Delivered
-		nodes[0].put("last", n, n+9)
-		n += 10
-		nodes[0].until("all is delivered", 0, func() bool { return nodes[0].pending(w) == 0 })
-		return nodes[0].deliverer.Stats().Delivered == first || nodes[1].deliverer.Stats().Delivered == second
-	})
 }
 
 // traffic writes events on two nodes, and notes the events whose write was acknowledged.
@@ -217,6 +205,35 @@ func (f *traffic) fewest() int {
 func (f *traffic) await(what string, fn func() bool) {
 	f.t.Helper()
 	f.nodes[0].until(what, 0, fn)
+}
+
+// awaitDelivery waits until no event waits for a webhook. A node may still fail after the other one has found the new master.
+func (f *traffic) awaitDelivery(w *core.Webhook) {
+	f.t.Helper()
+	f.await("all is delivered", func() bool {
+		_, n, err := f.nodes[0].svc.PendingEvents(f.t.Context(), w.AccountID, w.ID, 0, 0)
+		return err == nil && n == 0
+	})
+}
+
+// awaitOneDeliverer puts events until one node delivers them: after a failover, two nodes may have the lease until the next renewal.
+func (f *traffic) awaitOneDeliverer(w *core.Webhook) {
+	f.t.Helper()
+	first, second := f.nodes[0], f.nodes[1]
+	n := 0
+	f.await("one node delivers", func() bool {
+		before, beforeSecond := first.deliverer.Stats().Delivered, second.deliverer.Stats().Delivered
+		var events []*core.Event
+		for range 10 {
+			n++
+			events = append(events, first.event("last", n))
+		}
+		if first.svc.PutEvents(f.t.Context(), w.AccountID, events...) != nil {
+			return false
+		}
+		f.awaitDelivery(w)
+		return first.deliverer.Stats().Delivered == before || second.deliverer.Stats().Delivered == beforeSecond
+	})
 }
 
 // check compares the events that the receiver got with the log of the account. With waits, it also compares the log with the events that were noted.
