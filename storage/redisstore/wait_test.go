@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// A call that waits for missing replicas fails, and says how many have confirmed. The request may be
+// A call that waits for missing replicas fails, and says how many have confirmed, also if it changes nothing. The request may be
 // counted; repeated with its id it counts once.
 func TestWaitForMissingReplica(t *testing.T) {
 	t.Parallel()
@@ -44,9 +44,16 @@ func TestWaitForMissingReplica(t *testing.T) {
 				t.Errorf("Consume: %v, want ErrUnavailable with %q", err, want)
 			}
 		}
-		err := s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: w.account}) })
-		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
-			t.Errorf("Update: %v, want ErrUnavailable with %q", err, want)
+		for name, fn := range map[string]func(core.Tx) error{
+			"writes": func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: w.account}) },
+			"reads":  func(tx core.Tx) error { _, err := tx.User(w.keys[0].UserID); return err }, // it may find what a call that has failed wrote
+		} {
+			if err := s.Update(t.Context(), w.account, fn); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+				t.Errorf("Update that %s: %v, want ErrUnavailable with %q", name, err, want)
+			}
+		}
+		if err := s.Confirm(t.Context(), w.account); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Confirm: %v, want ErrUnavailable with %q", err, want)
 		}
 	}
 	s.SetWait(redisstore.Wait{Replicas: 1, Timeout: 20 * time.Second})
