@@ -7,25 +7,25 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A deletion of a user writes the hours of the user that the feed has not written, the present one included, in the transaction of the deletion. What the user
-// uses in the milliseconds between the reading of the hours and the transaction is missing in the feed.
+// A transaction that deletes a user writes the last hours of the user: those that the feed has not written, the present one included. The hours are read
+// before the transaction. Usage that is counted in the milliseconds between this read and the transaction is missing in the feed.
 
-// unreadHours is the error of a transaction that deletes users whose hours must be read before it.
-type unreadHours struct {
+// unreadHoursError is the error of a transaction that deletes users whose last hours were not read before.
+type unreadHoursError struct {
 	feed  *core.UsageFeed
 	users []*core.User
 }
 
 // Error implements error.
-func (*unreadHours) Error() string { return "the hours of the deleted users must be read" }
+func (*unreadHoursError) Error() string { return "the last hours of the deleted users must be read" }
 
-// feedOf returns the progress of the feed of the account, nil if no active webhook wants its events. A feed that has not begun begins with the hour in which
-// the oldest of these webhooks was created.
-func (b *Transaction) feedOf() (*core.UsageFeed, error) {
+// wantedFeed returns the progress of the feed of the account, nil if no active webhook wants the feed. A feed that has not begun begins with the hour in
+// which the oldest of these webhooks was created.
+func (b *Transaction) wantedFeed() (*core.UsageFeed, error) {
 	if err := b.loadWebhooks(); err != nil {
 		return nil, err
 	}
-	since, wanting := usageWanted(b.webhooks)
+	since, wanting := feedWebhooks(b.webhooks)
 	if len(wanting) == 0 {
 		return nil, nil
 	}
@@ -36,41 +36,41 @@ func (b *Transaction) feedOf() (*core.UsageFeed, error) {
 	return &feed, nil
 }
 
-// readHours reads the hours of users that the feed has not written, into a map.
-func (s *Service) readHours(ctx context.Context, account string, of *unreadHours, hours map[int64][]core.CounterDay) error {
-	now, feed := s.now(), of.feed
+// readLastHours adds the hours that the feed has not written to hours, by user.
+func (s *Service) readLastHours(ctx context.Context, account string, unread *unreadHoursError, hours map[int64][]core.CounterDay) error {
+	now, feed := s.now(), unread.feed
 	last := core.HourOf(now) + 1 // the clock of another node may be ahead
-	for part := range slices.Chunk(of.users, core.ReadSize) {
-		ids, first := make([]core.CounterID, len(part)), last
-		for i, u := range part {
-			ids[i], first = core.CounterID{Account: account, UserID: u.ID}, min(first, feed.From(u.ID))
+	for batch := range slices.Chunk(unread.users, core.ReadSize) {
+		ids, first := make([]core.CounterID, len(batch)), last
+		for i, u := range batch {
+			ids[i], first = core.CounterID{Account: account, UserID: u.ID}, min(first, feed.NextOf(u.ID))
 		}
 		lists, err := s.store.DaysOf(ctx, ids, max(first, core.FirstHourKept(now)), last)
 		if err != nil {
 			return err
 		}
-		for i, u := range part {
-			from := feed.From(u.ID)
-			hours[u.ID] = slices.DeleteFunc(lists[i], func(h core.CounterDay) bool { return h.Date < from })
+		for i, u := range batch {
+			next := feed.NextOf(u.ID)
+			hours[u.ID] = slices.DeleteFunc(lists[i], func(h core.CounterDay) bool { return h.Date < next })
 		}
 	}
 	return nil
 }
 
-// putLastHours puts the events of the last hours of the deleted users, if an active webhook wants them. The error is unreadHours if these hours must be
-// read first. A preview has no hours, and stores nothing.
+// putLastHours puts the events of the last hours of the deleted users, if an active webhook wants them. It returns an unreadHoursError if these hours
+// must be read first. In a preview lastHours is nil, and putLastHours does nothing.
 func (b *Transaction) putLastHours() error {
-	if len(b.deletedUsers) == 0 || b.hours == nil {
+	if len(b.deletedUsers) == 0 || b.lastHours == nil {
 		return nil
 	}
-	feed, err := b.feedOf()
+	feed, err := b.wantedFeed()
 	if err != nil || feed == nil {
 		return err
 	}
-	unread := &unreadHours{feed: feed}
+	unread := &unreadHoursError{feed: feed}
 	var events []*core.Event
 	for _, u := range b.deletedUsers {
-		hours, read := b.hours[u.ID]
+		hours, read := b.lastHours[u.ID]
 		if !read {
 			unread.users = append(unread.users, u)
 		}

@@ -193,10 +193,14 @@ func (r *report) send() error {
 	return err
 }
 
-// errMoving is returned when a list shrinks faster than eachOnce reads it.
-var errMoving = core.Unavailable(errors.New("the resources of the account are deleted faster than they are read"))
+// maxPagesBack bounds the pages that eachOnce reads again because items before them were deleted.
+const maxPagesBack = 1_000
 
-// eachOnce calls fn with all items of a list that is sorted by their numbers, [core.ReadSize] at a time.
+// errShrinking means that a list shrinks faster than eachOnce reads it.
+var errShrinking = core.Unavailable(errors.New("the resources of the account are deleted faster than they are read"))
+
+// eachOnce calls fn with batches of at most [core.ReadSize] items of a list, each item once, although items may be deleted meanwhile. The list is sorted
+// by the numbers of its items.
 func eachOnce[T any](r *report, list func(core.Page) ([]T, int, error), number func(T) int64, fn func([]T) error) error {
 	last, back := int64(-1), 0
 	for p := (core.Page{Number: 1, Size: core.ReadSize}); ; {
@@ -207,8 +211,8 @@ func eachOnce[T any](r *report, list func(core.Page) ([]T, int, error), number f
 		if err != nil {
 			return err
 		}
-		if back += p.Number - at.Number; back > 1_000 {
-			return errMoving
+		if back += p.Number - at.Number; back > maxPagesBack {
+			return errShrinking
 		}
 		if len(items) > 0 {
 			last = number(items[len(items)-1])
@@ -223,9 +227,9 @@ func eachOnce[T any](r *report, list func(core.Page) ([]T, int, error), number f
 	}
 }
 
-// pageAfter reads the page p of a list that is sorted by the numbers of its items, and returns the items with larger numbers than after. A deletion moves later
-// items to earlier positions: pageAfter checks the item before the page. If its number is larger, too, pageAfter goes back one page. at is the page that
-// was read; full reports that it had as many items as fit.
+// pageAfter reads the page p of a list, and returns the items of the page whose numbers are larger than after. The list is sorted by the numbers of its
+// items. A deletion moves later items to earlier pages. So pageAfter also reads the item before the page. While this item is missing, or its number is
+// larger than after, pageAfter goes back a page. at is the page of the items. full reports that this page had as many items as fit.
 func pageAfter[T any](after int64, p core.Page, number func(T) int64, list func(core.Page) ([]T, int, error)) (items []T, at core.Page, full bool, err error) {
 	for {
 		if items, _, err = list(p); err != nil {

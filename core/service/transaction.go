@@ -45,7 +45,7 @@ type Transaction struct {
 	changesWebhooks bool            // the transaction changes a webhook, or puts an event that waits for one
 
 	deletedUsers []*core.User
-	hours        map[int64][]core.CounterDay // of deleted users: the hours that the feed has not written; nil in a preview
+	lastHours    map[int64][]core.CounterDay // by deleted user: the hours that the usage feed has not written; nil in a preview
 
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	keyEvents     []*core.Event    // of the changes of keys and users
@@ -119,12 +119,12 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 	if err != nil {
 		return err
 	}
-	hours := map[int64][]core.CounterDay{}
+	lastHours := map[int64][]core.CounterDay{}
 	for {
 		var runs []*Transaction
 		err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 			b := newTransaction(s, account, tx, before, holders)
-			b.hours = hours
+			b.lastHours = lastHours
 			runs = append(runs, b)
 			err := b.run(ctx, fn)
 			if err == nil && b.newMeters != nil {
@@ -144,12 +144,12 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 		if stored := err == nil || errors.Is(err, core.ErrUnavailable); stored && len(runs) > 0 { // the changes may have been stored
 			s.makeDue(ctx, account, runs[len(runs)-1])
 		}
-		unread, isUnread := errors.AsType[*unreadHours](err)
+		unread, isUnread := errors.AsType[*unreadHoursError](err)
 		switch {
 		case errors.Is(err, errNewMeters):
 			before, err = s.addMeters(ctx, account, runs[len(runs)-1].newMeters)
 		case isUnread:
-			err = s.readHours(ctx, account, unread, hours)
+			err = s.readLastHours(ctx, account, unread, lastHours)
 		default:
 			return err
 		}

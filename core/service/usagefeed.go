@@ -12,26 +12,30 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The feed of an account is the events [core.EventUsage]: the hours of its users and keys. An hour is written when nothing can change it any more, so that no
-// event corrects another one: [core.UsageDelay] after its end, and, for a user and its keys, after the end of the holds of that hour.
+// The usage feed of an account consists of the events [core.EventUsage]: one for each hour with traffic of a user or key. An hour is written once its
+// numbers are final, so no event corrects another one. An hour is final [core.UsageDelay] after its end, and after the user's holds of this and earlier
+// hours have ended.
 //
-// [core.Account.UsageFeed] has the progress. WriteUsage stores it after the events. If the process dies between the two, the next call writes the events
-// again, with the same ids.
+// A scan writes a range of hours for all users and then for all keys. It passes the users with open holds. These users wait, and writeWaiting writes
+// their hours later.
+//
+// [core.Account.UsageFeed] has the progress. WriteUsage stores the progress after the events. After a crash between the two, the next call writes the
+// events again, with the same ids.
 
 // The bounds of the work of WriteUsage.
 const (
-	feedCounters = 500                       // counters that are read together
-	feedHours    = 24                        // hours that one scan writes
-	feedPages    = 20                        // pages of feedCounters in one call
-	feedPending  = core.MaxPendingEvents / 5 // no more is written while so many events wait for webhooks
-	feedMargin   = 24                        // hours before an hour is no longer kept at which it is written, whatever holds are open
+	feedBatch       = 500                       // users or keys that are read together
+	maxScanHours    = 24                        // hours of one scan
+	maxFeedBatches  = 20                        // batches of the scan in one call
+	maxFeedPending  = core.MaxPendingEvents / 5 // pending events of a webhook from which on nothing more is written
+	feedDeadlineGap = 24                        // an hour is written this many hours before the store deletes it, even if holds are open
 )
 
-// WriteUsage writes a bounded part of the feed of an account, for the webhooks that want [core.EventUsage]. It reports whether it could write more at once. Call it
-// once a minute, and again while there is more. One process of all calls it.
+// WriteUsage writes a bounded part of the feed of an account, if an active webhook wants [core.EventUsage]. It reports whether more can be written now.
+// Call it once a minute, and again soon if there is more. Only one process at a time may call it.
 func (s *Service) WriteUsage(ctx context.Context, account string) (more bool, err error) {
 	list, _, err := s.store.Webhooks(ctx, account, core.Page{Number: 1, Size: core.MaxWebhooks})
-	since, wanting := usageWanted(list)
+	since, wanting := feedWebhooks(list)
 	if err != nil || len(wanting) == 0 {
 		return false, err
 	}
@@ -41,13 +45,13 @@ func (s *Service) WriteUsage(ctx context.Context, account string) (more bool, er
 	}
 	w := &feedWriter{Service: s, ctx: ctx, account: account, now: s.now(), webhooks: wanting, feed: a.UsageFeed}
 	w.feed.Waiting = slices.Clone(w.feed.Waiting)
-	lost := w.begin(since)
+	lost := w.startScan(since)
 	more, err = w.write()
 	return more, errors.Join(lost, err, w.save(a.UsageFeed))
 }
 
-// usageWanted returns the ids of the active webhooks that want [core.EventUsage], and the creation of the oldest one.
-func usageWanted(list []*core.Webhook) (since time.Time, ids []string) {
+// feedWebhooks returns the ids of the active webhooks that want [core.EventUsage], and the time at which the oldest of them was created.
+func feedWebhooks(list []*core.Webhook) (since time.Time, ids []string) {
 	for _, w := range list {
 		if w.Gets(core.EventUsage) {
 			if ids = append(ids, w.ID); len(ids) == 1 || w.CreatedAt.Before(since) {
@@ -66,159 +70,160 @@ type feedWriter struct {
 	account string
 	now     time.Time
 
-	webhooks []string            // that want the feed
+	webhooks []string            // the ids of the active webhooks that want the feed
 	oldest   map[int64]time.Time // the oldest open hold of each user
 }
 
-// begin begins the feed with the hour of since, and a scan of the hours that have ended since the last scan. Hours that are no longer kept are left out:
-// the error says which.
-func (w *feedWriter) begin(since time.Time) (lost error) {
+// startScan starts a scan of the writable hours, unless a scan is running. A feed that has not begun begins with the hour of since. Hours that the store
+// no longer keeps are left out, and lost names them.
+func (w *feedWriter) startScan(since time.Time) (lost error) {
 	if w.feed.Next == 0 {
 		w.feed.Next = core.HourOf(since)
 	}
-	if kept := w.kept(); w.feed.Next < kept {
+	if kept := w.firstKept(); w.feed.Next < kept {
 		lost = fmt.Errorf("the hours from %v to %v are no longer kept, and were not all written", w.feed.Next, kept-1)
-		w.feed.Begin(kept, 0)
+		w.feed.EndScan(kept)
 	}
-	if last := core.LastHour(w.now); !w.feed.Scans() && w.feed.Next <= last {
-		w.feed.Begin(w.feed.Next, min(last, w.feed.Next+feedHours-1))
+	if last := core.LastWritableHour(w.now); !w.feed.Scanning() && w.feed.Next <= last {
+		w.feed.StartScan(min(last, w.feed.Next+maxScanHours-1))
 	}
 	return lost
 }
 
-// kept returns the first hour that the store keeps.
-func (w *feedWriter) kept() core.Date { return core.FirstHourKept(w.now) }
+// firstKept returns the first hour that the store keeps.
+func (w *feedWriter) firstKept() core.Date { return core.FirstHourKept(w.now) }
 
-// write writes a part of the scan. After the end of the scan, it writes the hours of the users that have waited.
+// write writes a part of the scan. After the end of the scan, it writes the final hours of the waiting users.
 func (w *feedWriter) write() (more bool, err error) {
-	if !w.feed.Scans() && len(w.feed.Waiting) == 0 {
+	if !w.feed.Scanning() && len(w.feed.Waiting) == 0 {
 		return false, nil
 	}
 	if full, err := w.isFull(); err != nil || full {
-		return false, err // the deliveries take longer than a second
+		return false, err // more is false even if hours are left: the webhooks need time to deliver
 	}
 	if w.oldest, err = w.store.OldestHolds(w.ctx, w.account); err != nil {
 		return false, err
 	}
-	if len(w.feed.Waiting) > core.MaxWaitingUsers/2 { // the scan may need their places
+	if len(w.feed.Waiting) > core.MaxWaitingUsers/2 { // make room for the users that the scan adds
 		if full, err := w.writeWaiting(); err != nil || full {
 			return full, err
 		}
 	}
-	for n := 0; w.feed.Scans(); n++ {
+	for n := 0; w.feed.Scanning(); n++ {
 		full, err := w.isFull()
-		if err != nil || full || n == feedPages {
+		if err != nil || full || n == maxFeedBatches {
 			return err == nil, err
 		}
 		scan := w.scanUsers
 		if w.feed.Keys {
 			scan = w.scanKeys
 		}
-		if err := w.read(scan); err != nil {
+		if err := w.runQuery(scan); err != nil {
 			return false, err
 		}
 	}
 	full, err := w.writeWaiting()
-	return full || w.feed.Next <= core.LastHour(w.now), err
+	return full || w.feed.Next <= core.LastWritableHour(w.now), err
 }
 
-// isFull reports whether too many events wait for one of the webhooks that want the feed.
+// isFull reports whether maxFeedPending events wait for one of the webhooks that want the feed.
 func (w *feedWriter) isFull() (bool, error) {
 	for _, id := range w.webhooks {
 		_, pending, err := w.PendingEvents(w.ctx, w.account, id, 0, 0)
-		if err != nil || pending >= feedPending {
+		if err != nil || pending >= maxFeedPending {
 			return true, err
 		}
 	}
 	return false, nil
 }
 
-// read runs fn as a large query. The feed of an account waits for no report of the account.
-func (w *feedWriter) read(fn func() error) error {
+// runQuery runs fn as a large query. The key of its queue differs from that of reports, so reports of the account do not delay the feed.
+func (w *feedWriter) runQuery(fn func() error) error {
 	return w.runLargeQuery(w.ctx, "feed of "+w.account, reportRest, fn)
 }
 
-// scanUsers writes the hours of the next users. Users with holds that were opened in these hours, or earlier, wait.
+// scanUsers writes the hours of the next batch of users. Users with open holds from these hours, or from earlier ones, begin to wait.
 func (w *feedWriter) scanUsers() error {
-	users, err := nextItems(w.feed.User, func(u *core.User) int64 { return u.ID }, func(p core.Page) ([]*core.User, int, error) {
+	users, err := itemsAfter(w.feed.User, func(u *core.User) int64 { return u.ID }, func(p core.Page) ([]*core.User, int, error) {
 		return w.store.Users(w.ctx, w.account, core.UserFilter{}, p)
 	})
 	if err != nil || len(users) == 0 {
 		w.feed.Keys = err == nil
 		return err
 	}
-	var free, waiting []*core.User
+	var final, waiting []*core.User
 	for _, u := range users {
 		switch at, holds := w.oldest[u.ID]; {
-		case w.feed.Waits(u.ID):
+		case w.feed.IsWaiting(u.ID):
 		case holds && core.HourOf(at) <= w.feed.Last:
 			waiting = append(waiting, u)
 		default:
-			free = append(free, u)
+			final = append(final, u)
 		}
 	}
 	if len(w.feed.Waiting)+len(waiting) > core.MaxWaitingUsers {
-		return errTooManyWait
+		return errTooManyWaiting
 	}
-	if err := w.writeUsers(free, w.feed.Next, w.feed.Last); err != nil {
+	if err := w.writeUsers(final, w.feed.Next, w.feed.Last); err != nil {
 		return err
 	}
 	for _, u := range waiting {
-		w.feed.Wait(u.ID, w.feed.Next)
+		w.feed.AddWaiting(u.ID, w.feed.Next)
 	}
 	w.feed.User = users[len(users)-1].ID
 	return nil
 }
 
-// errTooManyWait means that more than [core.MaxWaitingUsers] users have open holds of past hours.
-var errTooManyWait = errors.New("too many users have holds that were opened an hour ago and are still open")
+// errTooManyWaiting means that more than [core.MaxWaitingUsers] users have open holds from past hours.
+var errTooManyWaiting = errors.New("too many users have open holds from past hours")
 
-// scanKeys writes the hours of the next keys, except keys of users that wait. After the last key, it ends the scan.
+// scanKeys writes the hours of the next batch of keys, except keys of waiting users. After the last key, it ends the scan.
 func (w *feedWriter) scanKeys() error {
-	keys, err := nextItems(w.feed.Key, func(k *core.Key) int64 { return k.Seq }, func(p core.Page) ([]*core.Key, int, error) {
+	keys, err := itemsAfter(w.feed.Key, func(k *core.Key) int64 { return k.Seq }, func(p core.Page) ([]*core.Key, int, error) {
 		return w.store.Keys(w.ctx, w.account, core.KeyFilter{}, p)
 	})
 	if err != nil {
 		return err
 	}
 	if len(keys) == 0 {
-		w.feed.Begin(w.feed.Last+1, 0)
+		w.feed.EndScan(w.feed.Last + 1)
 		return nil
 	}
-	free := slices.DeleteFunc(slices.Clone(keys), func(k *core.Key) bool { return w.feed.Waits(k.UserID) })
-	if err := w.writeKeys(free, w.feed.Next, w.feed.Last); err != nil {
+	final := slices.DeleteFunc(slices.Clone(keys), func(k *core.Key) bool { return w.feed.IsWaiting(k.UserID) })
+	if err := w.writeKeys(final, w.feed.Next, w.feed.Last); err != nil {
 		return err
 	}
 	w.feed.Key = keys[len(keys)-1].Seq
 	return nil
 }
 
-// writeWaiting writes the hours of waiting users before their oldest open holds. Users without such a hold no longer wait. A hold that is extended for days does not
-// keep the hours of its user until they are gone: they are written feedMargin before. full reports that users are left because too many events wait.
+// writeWaiting writes the hours of each waiting user up to the hour of its oldest open hold, without that hour. A user without an open hold from a
+// scanned hour no longer waits. feedDeadlineGap before the store deletes an hour, the hour is written even if a hold is still open. full reports that
+// hours are left because too many events wait.
 func (w *feedWriter) writeWaiting() (full bool, err error) {
 	for _, waiting := range slices.Clone(w.feed.Waiting) {
-		last := w.feed.LastOf(waiting.UserID)
+		last := w.feed.LastScanned(waiting.UserID)
 		if at, holds := w.oldest[waiting.UserID]; holds {
-			last = min(last, max(core.HourOf(at)-1, w.kept()+feedMargin-1))
+			last = min(last, max(core.HourOf(at)-1, w.firstKept()+feedDeadlineGap-1))
 		}
 		if last < waiting.From {
 			continue
 		}
-		for from := max(waiting.From, w.kept()); from <= last; from += feedHours {
+		for from := max(waiting.From, w.firstKept()); from <= last; from += maxScanHours {
 			if full, err := w.isFull(); err != nil || full {
 				return full, err
 			}
-			to := min(last, from+feedHours-1)
-			if err := w.read(func() error { return w.writeUser(waiting.UserID, from, to) }); err != nil {
+			to := min(last, from+maxScanHours-1)
+			if err := w.runQuery(func() error { return w.writeUser(waiting.UserID, from, to) }); err != nil {
 				return false, err
 			}
-			w.feed.Continue(waiting.UserID, to+1)
+			w.feed.AdvanceWaiting(waiting.UserID, to+1)
 		}
 	}
 	return false, nil
 }
 
-// writeUser writes hours of a user and of its keys. The hours of a deleted user were written before its deletion.
+// writeUser writes hours of a user and of its keys. It skips a deleted user: the deletion has written the hours.
 func (w *feedWriter) writeUser(id int64, first, last core.Date) error {
 	u, err := w.store.User(w.ctx, w.account, id)
 	if errors.Is(err, core.ErrUserNotFound) {
@@ -229,7 +234,7 @@ func (w *feedWriter) writeUser(id int64, first, last core.Date) error {
 	}
 	for done := int64(0); err == nil; {
 		var keys []*core.Key
-		keys, err = nextItems(done, func(k *core.Key) int64 { return k.Seq }, func(p core.Page) ([]*core.Key, int, error) {
+		keys, err = itemsAfter(done, func(k *core.Key) int64 { return k.Seq }, func(p core.Page) ([]*core.Key, int, error) {
 			return w.store.Keys(w.ctx, w.account, core.KeyFilter{UserID: id}, p)
 		})
 		if len(keys) == 0 || err != nil {
@@ -265,7 +270,7 @@ func (w *feedWriter) writeKeys(keys []*core.Key, first, last core.Date) error {
 	})
 }
 
-// writeHours writes hours of counters. userOf returns the user of a counter by its index; it is called for counters with traffic only.
+// writeHours writes hours of counters. userOf returns the user of the counter at an index. writeHours calls it only for counters with traffic.
 func (w *feedWriter) writeHours(ids []core.CounterID, first, last core.Date, userOf func(int) (*core.User, error)) error {
 	lists, err := w.store.DaysOf(w.ctx, ids, first, last)
 	if err != nil {
@@ -298,7 +303,7 @@ func usageEvents(u *core.User, keyID string, hours []core.CounterDay, now time.T
 	return events
 }
 
-// save stores the progress, unless the feed has been moved since it was read.
+// save stores the progress, unless a rewind has changed the feed since it was read.
 func (w *feedWriter) save(read core.UsageFeed) error {
 	s, ctx := w.Service, w.ctx
 	_, err := s.store.UpdateAccount(s.acting(ctx), w.account, func(a *core.Account) error {
@@ -315,9 +320,9 @@ func (w *feedWriter) save(read core.UsageFeed) error {
 	return err
 }
 
-// nextItems returns the next items of a list that is sorted by their numbers: at most feedCounters whose numbers are larger than after, none at the end. It searches
-// the page of the first one.
-func nextItems[T any](after int64, number func(T) int64, list func(core.Page) ([]T, int, error)) ([]T, error) {
+// itemsAfter returns the first items of a list whose numbers are larger than after, at most feedBatch. The list is sorted by the numbers of its items.
+// At the end of the list, itemsAfter returns none. It finds the position of the first item by binary search.
+func itemsAfter[T any](after int64, number func(T) int64, list func(core.Page) ([]T, int, error)) ([]T, error) {
 	_, total, err := list(core.Page{Number: 1, Size: 1})
 	position := sort.Search(total, func(i int) bool {
 		one, _, failed := list(core.Page{Number: i + 1, Size: 1})
@@ -327,6 +332,6 @@ func nextItems[T any](after int64, number func(T) int64, list func(core.Page) ([
 	if err != nil {
 		return nil, err
 	}
-	items, _, _, err := pageAfter(after, core.Page{Number: position/feedCounters + 1, Size: feedCounters}, number, list)
+	items, _, _, err := pageAfter(after, core.Page{Number: position/feedBatch + 1, Size: feedBatch}, number, list)
 	return items, err
 }

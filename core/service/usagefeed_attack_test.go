@@ -10,13 +10,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
+// hold opens a hold with a cost of 1, and returns its id.
 func (f *feedTest) hold(secret string, d time.Duration) string {
+	f.Helper()
 	x, err := f.svc.Validate(f.Context(), f.id, service.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1, HoldFor: d})
 	f.ok(err)
 	return x.HoldID
 }
 
-// A rewind reaches a webhook that has got the event, while the event still waits for another webhook.
+// After a rewind, a webhook gets an event again although the event still waits for another webhook.
 func TestUsageFeedRewindTwoWebhooks(t *testing.T) {
 	f := newFeedTest(t, memstore.New())
 	_, err := f.svc.CreateWebhook(t.Context(), f.id, core.WebhookPatch{URL: new("https://down.example.com/"), Events: core.Some([]string{core.EventUsage})})
@@ -30,11 +32,11 @@ func TestUsageFeedRewindTwoWebhooks(t *testing.T) {
 	}
 	f.rewind(ten)
 	if got := f.written(); len(got) != 2 {
-		t.Errorf("after the rewind webhook A gets %v; next %v", got, f.feed().Next)
+		t.Errorf("after the rewind: the first webhook got %v, want 2 events; next hour %v", got, f.feed().Next)
 	}
 }
 
-// Users whose holds have ended make room for users that begin to wait.
+// Waiting users whose holds have ended leave the list, so other users can begin to wait.
 func TestUsageFeedTooManyWait(t *testing.T) {
 	store := memstore.New()
 	f := newFeedTest(t, store)
@@ -59,12 +61,12 @@ func TestUsageFeedTooManyWait(t *testing.T) {
 		t.Logf("hour %d: %v, waiting %d, next %v", i, err, len(f.feed().Waiting), f.feed().Next)
 	}
 	if err != nil {
-		t.Error("5000 users without any hold still wait, and the feed stands:", err)
+		t.Error("5000 users without a hold still wait, and the scan has stopped:", err)
 	}
 }
 
-// A user that is deleted before the feed has begun leaves its last hours.
-func TestUsageFeedDeletedBeforeFirstLook(t *testing.T) {
+// The hours of a user that is deleted before the feed has begun are written.
+func TestUsageFeedDeletedBeforeBegin(t *testing.T) {
 	f := newFeedTest(t, memstore.New())
 	u, _, s := f.customer("anna", f.plan(1000), core.KeyPatch{})
 	f.use(s, 5)
@@ -76,9 +78,9 @@ func TestUsageFeedDeletedBeforeFirstLook(t *testing.T) {
 	}
 }
 
-// A webhook that is disabled while its events are written gets them after a rewind.
+// A webhook that is disabled while its events are written gets them after it is enabled and the feed is rewound.
 func TestUsageFeedDisabledWhileWriting(t *testing.T) {
-	store := &meanwhile{Store: memstore.New()}
+	store := &daysHookStore{Store: memstore.New()}
 	f := newFeedTest(t, store)
 	_, _, s := f.customer("anna", f.plan(1000), core.KeyPatch{})
 	f.use(s, 5)
@@ -88,7 +90,7 @@ func TestUsageFeedDisabledWhileWriting(t *testing.T) {
 		_, err := f.svc.UpdateWebhook(f.Context(), f.id, f.webhook.ID, core.WebhookPatch{Active: &on})
 		f.ok(err)
 	}
-	store.do = func() { active(false) }
+	store.beforeDaysOf = func() { active(false) }
 	f.written()
 	active(true)
 	f.rewind(ten)
@@ -98,14 +100,14 @@ func TestUsageFeedDisabledWhileWriting(t *testing.T) {
 	}
 }
 
-// blocked is a store whose Plans wait.
-type blocked struct {
+// blockedStore is a store whose Plans waits until gate is closed.
+type blockedStore struct {
 	core.Store
 	account string
 	gate    chan struct{}
 }
 
-func (s *blocked) Plans(ctx context.Context, account string, p core.Page) ([]*core.Plan, int, error) {
+func (s *blockedStore) Plans(ctx context.Context, account string, p core.Page) ([]*core.Plan, int, error) {
 	if s.gate != nil && account == s.account {
 		<-s.gate
 	}
@@ -113,8 +115,8 @@ func (s *blocked) Plans(ctx context.Context, account string, p core.Page) ([]*co
 }
 
 // Reports that fill the queue of large queries of the account do not stop its feed.
-func TestUsageFeedReportsStopFeed(t *testing.T) {
-	store := &blocked{Store: memstore.New()}
+func TestUsageFeedBesideReports(t *testing.T) {
+	store := &blockedStore{Store: memstore.New()}
 	f := newFeedTest(t, store)
 	_, _, s := f.customer("anna", f.plan(1000), core.KeyPatch{})
 	f.use(s, 5)

@@ -7,13 +7,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// UsageFeedState is the progress of a feed: the zero [core.UsageFeed] if nothing was written yet.
+// UsageFeedState is the progress of the usage feed of an account, and whether a webhook wants the feed.
 type UsageFeedState struct {
-	core.UsageFeed
-	Wanted bool // an active webhook names [core.EventUsage]; otherwise nothing is written
+	core.UsageFeed      // the zero value before the feed begins
+	Wanted         bool // an active webhook names [core.EventUsage]; while none does, no event is written
 }
 
-// UsageFeed returns the state of the feed of an account.
+// UsageFeed returns the state of the usage feed of an account.
 func (s *Service) UsageFeed(ctx context.Context, account string) (UsageFeedState, error) {
 	a, err := s.Account(ctx, account)
 	if err != nil {
@@ -27,14 +27,15 @@ func (s *Service) usageFeedState(ctx context.Context, a *core.Account) (UsageFee
 	if err != nil {
 		return UsageFeedState{}, err
 	}
-	_, wanting := usageWanted(list)
+	_, wanting := feedWebhooks(list)
 	return UsageFeedState{a.UsageFeed, len(wanting) > 0}, nil
 }
 
-// RewindUsageFeed makes the feed of an account write the hours from an hour on again, with the same ids, for a receiver that has lost events. It returns
-// the state afterwards. An hour that is not kept any more, in the future, or after the first hour that is not written, is a validation error of next_hour.
+// RewindUsageFeed makes the feed of an account write the hours from an hour on again, with the same ids. Use it for a receiver that has lost events. It
+// returns the state afterwards. The hour must be kept, not in the future, and not after the first hour that is not written. Otherwise the error is a
+// validation error of next_hour.
 //
-// A part of the scan that [Service.WriteUsage] is writing meanwhile does not undo the change.
+// A concurrent [Service.WriteUsage] does not overwrite the rewound progress.
 func (s *Service) RewindUsageFeed(ctx context.Context, account string, from core.Date) (UsageFeedState, error) {
 	now, kept := s.ThisHour(), core.FirstHourKept(s.now())
 	switch {

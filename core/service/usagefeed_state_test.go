@@ -14,7 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// feedTest is a tenant with a webhook that wants usage events.
+// feedTest is an account with a webhook that wants the usage feed.
 type feedTest struct {
 	*thresholds
 	webhook *core.Webhook
@@ -28,7 +28,7 @@ func newFeedTest(t *testing.T, store core.Store) *feedTest {
 	return f
 }
 
-// written writes all hours that can be written, and delivers the events. It returns their ids by subject and hour, such as "user_2 11".
+// written writes all writable hours, and delivers the events. It returns the ids of the events by subject and hour, such as "user_2 11".
 func (f *feedTest) written() map[string]string {
 	f.Helper()
 	for more := true; more; {
@@ -39,7 +39,7 @@ func (f *feedTest) written() map[string]string {
 	return f.deliver()
 }
 
-// deliver delivers the events that wait.
+// deliver ends the deliveries of the pending events, and returns the ids as written does.
 func (f *feedTest) deliver() map[string]string {
 	f.Helper()
 	events, _, err := f.svc.PendingEvents(f.Context(), f.id, f.webhook.ID, 0, 1000)
@@ -64,7 +64,7 @@ func (f *feedTest) rewind(hour core.Date) {
 	f.Helper()
 	feed, err := f.svc.RewindUsageFeed(f.Context(), f.id, hour)
 	f.ok(err)
-	if feed.Next != hour || feed.Scans() {
+	if feed.Next != hour || feed.Scanning() {
 		f.Errorf("after the rewind to %v: got %+v", hour, feed)
 	}
 }
@@ -106,7 +106,7 @@ func TestRewindUsageFeed(t *testing.T) {
 	}
 }
 
-// A user that waits stays waiting from the earlier of its hour and the new one, and its hours are written once the hold has ended.
+// After a rewind, a waiting user waits from its own hour or from the hour of the rewind, whichever is earlier. Its hours are written once the hold ends.
 func TestRewindKeepsWaiting(t *testing.T) {
 	for name, hour := range map[string]int{"before its hour": 10, "after its hour": 12} {
 		t.Run(name, func(t *testing.T) {
@@ -141,23 +141,23 @@ func TestRewindKeepsWaiting(t *testing.T) {
 	}
 }
 
-// meanwhile is a store that calls a function before it reads the days of many counters.
-type meanwhile struct {
+// daysHookStore is a store that calls beforeDaysOf once, before the next DaysOf.
+type daysHookStore struct {
 	core.Store
-	do func()
+	beforeDaysOf func()
 }
 
-func (s *meanwhile) DaysOf(ctx context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
-	if do := s.do; do != nil {
-		s.do = nil
-		do()
+func (s *daysHookStore) DaysOf(ctx context.Context, ids []core.CounterID, first, last core.Date) ([][]core.CounterDay, error) {
+	if hook := s.beforeDaysOf; hook != nil {
+		s.beforeDaysOf = nil
+		hook()
 	}
 	return s.Store.DaysOf(ctx, ids, first, last)
 }
 
-// A rewind while a part of the feed is written is not undone by the progress of that part.
+// WriteUsage does not overwrite the progress that a concurrent rewind has stored.
 func TestRewindWhileWriting(t *testing.T) {
-	store := &meanwhile{Store: memstore.New()}
+	store := &daysHookStore{Store: memstore.New()}
 	f := newFeedTest(t, store)
 	_, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})
 	f.use(secret, 1)
@@ -165,18 +165,18 @@ func TestRewindWhileWriting(t *testing.T) {
 	*f.now = f.now.Add(time.Hour + core.UsageDelay)
 	first := f.written()
 	*f.now = f.now.Add(time.Hour)
-	store.do = func() { f.rewind(ten) }
+	store.beforeDaysOf = func() { f.rewind(ten) }
 	_, err := f.svc.WriteUsage(t.Context(), f.id)
 	f.ok(err)
 	if got := f.feed().Next; got != ten {
-		t.Errorf("after the part: got the next hour %v, want %v", got, ten)
+		t.Errorf("after WriteUsage: got the next hour %v, want %v", got, ten)
 	}
 	if diff := cmp.Diff(first, f.written()); diff != "" {
 		t.Errorf("the hours again (-want +got)\n%s", diff)
 	}
 }
 
-// The progress of the feed leaves no entry in the audit log, and a rewind one.
+// A rewind makes an entry in the audit log. The progress of the feed makes none.
 func TestRewindIsAudited(t *testing.T) {
 	f := newFeedTest(t, memstore.New())
 	ten := core.HourOf(*f.now)
@@ -200,7 +200,7 @@ func TestRewindIsAudited(t *testing.T) {
 	}
 }
 
-// An hour that cannot be written again is refused by a message with an hour that can.
+// A rewind to a future hour, to a deleted hour or beyond the next hour is a validation error.
 func TestRewindRefuses(t *testing.T) {
 	f := newFeedTest(t, memstore.New())
 	now := core.HourOf(*f.now)

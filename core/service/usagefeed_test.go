@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// A stream that stays open for ten days delays the hours of its user only, and not until they are no longer kept. The hours of another user go on.
+// A hold that stays open for ten days delays only the hours of its user. They are written after six days, before the store deletes them.
 func TestUsageFeedOfLongHold(t *testing.T) {
 	e := newEvents(t, memstore.New())
 	ctx := t.Context()
