@@ -12,44 +12,44 @@ import (
 	"github.com/limitkeeper/limitkeeper/webhook"
 )
 
-// atOnce counts the requests that a receiver has at once.
-type atOnce struct {
+// requestCounter counts the concurrent requests of a receiver.
+type requestCounter struct {
 	mu        sync.Mutex // guards the members below
-	now, most int
+	now, peak int
 }
 
-// enter counts a request, and returns how many requests there are now.
-func (a *atOnce) enter() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.now++
-	a.most = max(a.most, a.now)
-	return a.now
+// enter adds a request, and returns the present number of requests.
+func (c *requestCounter) enter() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	c.peak = max(c.peak, c.now)
+	return c.now
 }
 
-func (a *atOnce) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.now--
+func (c *requestCounter) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now--
 }
 
-// max returns the largest number of requests at once so far.
-func (a *atOnce) max() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.most
+// peakSoFar returns the largest number of concurrent requests so far.
+func (c *requestCounter) peakSoFar() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peak
 }
 
-// patient is an option of a deliverer that waits for each answer.
-func patient(o *webhook.Options) {
+// longTimeout gives a deliverer a timeout that no request of a test reaches.
+func longTimeout(o *webhook.Options) {
 	o.Sender = webhook.NewSender("Limitkeeper/test", 10*time.Minute)
 	o.Sender.SetAllowPrivate(true)
 }
 
-// hanging starts a receiver that does not answer before the test ends.
-func hanging(t *testing.T) (url string, requests *atOnce) {
+// newHangingReceiver starts a receiver that does not answer before the test ends.
+func newHangingReceiver(t *testing.T) (url string, requests *requestCounter) {
 	end := make(chan struct{})
-	requests = &atOnce{}
+	requests = &requestCounter{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.enter()
 		defer requests.leave()
@@ -64,7 +64,7 @@ func hanging(t *testing.T) (url string, requests *atOnce) {
 	return s.URL, requests
 }
 
-// webhookTo makes a webhook to a URL in an account.
+// webhookTo creates a webhook with a URL in an account.
 func (e *env) webhookTo(account, url string) {
 	e.t.Helper()
 	if _, err := e.svc.CreateWebhook(e.t.Context(), account, core.WebhookPatch{URL: &url}); err != nil {
@@ -72,10 +72,10 @@ func (e *env) webhookTo(account, url string) {
 	}
 }
 
-// An account with as many webhooks as it may have, of which one receiver answers: it gets all its events, and each of the others one request.
+// An account has the maximum number of webhooks, and only one receiver answers. This receiver gets all its events, and each of the others one request.
 func TestSlowReceiversOfAnAccount(t *testing.T) {
-	e, quick := newEnv(t, patient), newReceiver(t)
-	url, requests := hanging(t)
+	e, quick := newEnv(t, longTimeout), newReceiver(t)
+	url, requests := newHangingReceiver(t)
 	for range core.MaxWebhooks - 1 {
 		e.webhookTo(e.account, url)
 	}
@@ -84,37 +84,37 @@ func TestSlowReceiversOfAnAccount(t *testing.T) {
 		e.put(fmt.Sprint("key_", i), 1, 10)
 	}
 	e.until("the quick receiver has all", 0, func() bool { return e.pending(w) == 0 })
-	e.until("each of the others has a request", 0, func() bool { return requests.max() >= core.MaxWebhooks-1 })
-	if n := requests.max(); n > core.MaxWebhooks+2 { // a webhook may begin 4 before the others begin theirs
+	e.until("each of the others has a request", 0, func() bool { return requests.peakSoFar() >= core.MaxWebhooks-1 })
+	if n := requests.peakSoFar(); n > core.MaxWebhooks+2 { // the first webhook may start up to 4 before the others start theirs
 		t.Errorf("got %d requests at once to slow receivers, want about one for each", n)
 	}
 }
 
-// Webhooks with many events of different subjects, whose receivers do not answer, leave room for another webhook of the account.
+// Webhooks whose receivers do not answer leave room for another webhook of the account, however many subjects their events have.
 func TestSlowReceiverOfManySubjects(t *testing.T) {
-	e, quick := newEnv(t, patient), newReceiver(t)
-	url, requests := hanging(t)
+	e, quick := newEnv(t, longTimeout), newReceiver(t)
+	url, requests := newHangingReceiver(t)
 	for range 3 {
 		e.webhookTo(e.account, url)
 	}
 	for i := range 10 {
 		e.put(fmt.Sprint("key_", i), 1, 10)
 	}
-	e.until("one webhook has 2 requests", 0, func() bool { return requests.max() > 3 })
+	e.until("one webhook has 2 requests", 0, func() bool { return requests.peakSoFar() > 3 })
 	w := e.webhook(quick)
 	for i := range 10 {
 		e.put(fmt.Sprint("user_", i), 1, 10)
 	}
 	e.until("the quick receiver has all", 0, func() bool { return e.pending(w) == 0 })
-	if n := requests.max(); n > 7 {
+	if n := requests.peakSoFar(); n > 7 {
 		t.Errorf("got %d requests at once to slow receivers, want at most 7", n)
 	}
 }
 
-// Accounts with many events of different subjects, whose receivers do not answer, leave room for another account.
+// Accounts whose receivers do not answer leave room for another account, however many events they have.
 func TestManySlowAccounts(t *testing.T) {
-	e, quick := newEnv(t, patient), newReceiver(t)
-	url, requests := hanging(t)
+	e, quick := newEnv(t, longTimeout), newReceiver(t)
+	url, requests := newHangingReceiver(t)
 	own := e.account
 	for i := range 150 {
 		a, _, _, err := e.svc.CreateAccount(t.Context(), fmt.Sprint("slow_", i))
@@ -127,7 +127,7 @@ func TestManySlowAccounts(t *testing.T) {
 			e.put(fmt.Sprint("key_", j), 1, 1)
 		}
 	}
-	e.until("the slow accounts have many requests", 0, func() bool { return requests.max() >= 256 })
+	e.until("the slow accounts have many requests", 0, func() bool { return requests.peakSoFar() >= 256 })
 	e.account = own
 	w := e.webhook(quick)
 	for i := range 10 {

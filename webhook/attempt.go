@@ -9,14 +9,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// storeTime bounds the write of a result after the deliverer was stopped, so that an answered request is not repeated.
-const storeTime = 5 * time.Second
+// storeTimeout bounds the write of a result. The write goes on after the deliverer is stopped, so that an answered request is not repeated.
+const storeTimeout = 5 * time.Second
 
-// startDue starts the attempts that are due, and returns the time until the next one. A webhook with fewer running attempts goes first.
+// startDue starts the attempts that are due, and returns the time until the next one. Webhooks with fewer running attempts come first.
 func (d *Deliverer) startDue(ctx context.Context) (sleep time.Duration) {
 	sleep, now := maxSleep, d.o.Service.Now()
-	for n := range maxOfWebhook {
-		for _, q := range d.queues { // a map has a random order, so each queue has its turn
+	for n := range maxPerWebhook {
+		for _, q := range d.queues { // in the random order of a map, so no queue is always the last
 			if len(d.running[q.queueID]) != n || len(q.waiting) == 0 || !d.mayStart(q, n) {
 				continue
 			}
@@ -32,24 +32,24 @@ func (d *Deliverer) startDue(ctx context.Context) (sleep time.Duration) {
 	return max(sleep, 0)
 }
 
-// mayStart reports whether a webhook with n running attempts may begin another one. If not, the end of an attempt calls startDue again.
+// mayStart reports whether a webhook with n running attempts may start another one. If not, startDue runs again after an attempt ends.
 func (d *Deliverer) mayStart(q *queue, n int) bool {
 	if n == 0 {
-		return d.free > 0
+		return d.freeSlots > 0
 	}
-	return q.failed == 0 && d.free > maxAttempts/2 && d.busy[q.account] < maxOfWebhook
+	return q.failed == 0 && d.freeSlots > maxAttempts/2 && d.accountAttempts[q.account] < maxPerWebhook
 }
 
 // start starts an attempt.
-func (d *Deliverer) start(ctx context.Context, q *queue, event waiting) {
-	d.free--
-	d.busy[q.account]++
+func (d *Deliverer) start(ctx context.Context, q *queue, event waitingEvent) {
+	d.freeSlots--
+	d.accountAttempts[q.account]++
 	if d.running[q.queueID] == nil {
-		d.running[q.queueID] = subjects{}
+		d.running[q.queueID] = runningEvents{}
 	}
 	d.running[q.queueID][event.id] = event.subject
-	a := attempt{queueID: q.queueID, event: event.id, failed: q.failed}
-	d.tries.Go(func() { d.ended <- d.try(ctx, a) })
+	a := attempt{queueID: q.queueID, event: event.id, failuresBefore: q.failed}
+	d.background.Go(func() { d.ended <- d.try(ctx, a) })
 }
 
 // try sends the event of an attempt, and stores the result.
@@ -66,11 +66,11 @@ func (d *Deliverer) try(ctx context.Context, a attempt) attempt {
 		return a
 	}
 	result := d.send(ctx, a.hook, e)
-	if result.Status == 0 && ctx.Err() != nil { // stopped: the next holder of the lease repeats the request
+	if result.Status == 0 && ctx.Err() != nil { // the deliverer was stopped: the next holder of the lease repeats the request
 		a.err = ctx.Err()
 		return a
 	}
-	stored, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	stored, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	a.hook, a.err = svc.EndAttempt(stored, a.account, result)
 	if a.result = result; errors.Is(a.err, core.ErrWebhookNotFound) {
@@ -89,11 +89,11 @@ func (d *Deliverer) send(ctx context.Context, w *core.Webhook, e *core.Event) *c
 	return &core.Attempt{Webhook: w.ID, EventID: e.ID, Type: e.Type, At: at.Truncate(time.Millisecond), Status: r.Status, Problem: r.Problem, Millis: r.Took.Milliseconds()}
 }
 
-// end updates the queue of an attempt and the figures with its result.
+// end updates the queue and the stats with the result of an attempt.
 func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
-	d.free++
-	if d.busy[a.account]--; d.busy[a.account] == 0 {
-		delete(d.busy, a.account)
+	d.freeSlots++
+	if d.accountAttempts[a.account]--; d.accountAttempts[a.account] == 0 {
+		delete(d.accountAttempts, a.account)
 	}
 	if delete(d.running[a.queueID], a.event); len(d.running[a.queueID]) == 0 {
 		delete(d.running, a.queueID)
@@ -103,17 +103,17 @@ func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
 		q = &queue{}
 	}
 	switch {
-	case a.err != nil: // of the store: the event still waits
-		q.noteFailure(now, a.failed)
+	case a.err != nil: // the store has failed: the event still waits
+		q.recordFailure(now, a.failuresBefore)
 	case a.result == nil:
 		q.remove(a.event)
 	case a.result.Problem == "":
 		d.delivered.Add(1)
 		q.remove(a.event)
-		q.noteSuccess(now)
+		q.recordSuccess(now)
 	default:
 		d.failed.Add(1)
-		q.noteFailure(now, a.failed)
+		q.recordFailure(now, a.failuresBefore)
 		if a.result.GivenUp {
 			d.givenUp.Add(1)
 			q.remove(a.event)
@@ -122,18 +122,18 @@ func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
 		}
 	}
 	if w := a.hook; w != nil && w.Inactive {
-		if a.result != nil && w.DisabledAt != nil && w.DisabledAt.Equal(a.result.At) { // by this attempt
+		if a.result != nil && w.DisabledAt != nil && w.DisabledAt.Equal(a.result.At) { // this attempt has disabled it
 			d.o.Logger.Warn("a webhook is disabled", "account", w.AccountID, "webhook", w.ID, "reason", w.DisabledReason)
 		}
 		delete(d.queues, a.queueID)
 		err = d.load(ctx, a.account) // the webhook may be enabled again by now
 	}
-	d.count()
+	d.publishPending()
 	return err
 }
 
-// Test sends the event limitkeeper.test to a webhook at once, stores the attempt in its log, and returns the attempt. A disabled webhook may be
-// tested, too. The result changes nothing else. An account has one test at a time: another one is [service.ErrTooManyRequests].
+// Test sends the event limitkeeper.test to a webhook at once, stores the attempt in its log, and returns the attempt. A disabled webhook may be tested,
+// too. The result changes only the log. While a test of the account is running, Test returns [service.ErrTooManyRequests].
 func (d *Deliverer) Test(ctx context.Context, account, id string) (*core.Attempt, error) {
 	if _, runs := d.tests.LoadOrStore(account, true); runs {
 		return nil, service.ErrTooManyRequests

@@ -14,38 +14,40 @@ import (
 )
 
 const (
-	maxAttempts  = 512             // attempts that run at once, of all webhooks together. One half is for webhooks without a running attempt
-	maxOfWebhook = 4               // attempts that run at once, of one webhook. With so many of the account, only webhooks without a running attempt begin one
-	scanInterval = 5 * time.Minute // between two reads of all accounts. Changed accounts are read at once
-	maxSleep     = time.Minute     // between two looks for due events
-	retryScan    = 5 * time.Second // from an error of the store to the next read of all accounts
+	maxAttempts   = 512             // attempts that run at once, of all webhooks. Half of them are reserved for webhooks without a running attempt
+	maxPerWebhook = 4               // attempts that run at once, of one webhook. An account with so many starts no second attempt of a webhook
+	scanInterval  = 5 * time.Minute // between two reads of all accounts. Changed accounts are read at once
+	scanRetry     = 5 * time.Second // from an error of the store to the next read of all accounts
+	maxSleep      = time.Minute     // between two searches for due events
 )
 
 // Options configure a [Deliverer]. Service, Store and Sender are required.
 type Options struct {
 	Service *service.Service
-	Store   core.Store // that of the service; a [core.LeaseStore] gives the lease
+	Store   core.Store // the store of the service. A [core.LeaseStore] grants the lease to one process
 	Sender  *Sender
 	Logger  *slog.Logger
 
-	MaxPending int // events of an account that wait for a delivery. Default: [core.MaxPendingEvents]
-	MaxEvents  int // events that an account remembers. Default: [core.MaxEvents]
+	MaxPending int // the bound of the pending events of an account. Default: [core.MaxPendingEvents]
+	MaxEvents  int // the bound of the events that an account remembers. Default: [core.MaxEvents]
 }
 
-// Deliverer delivers the events of all accounts. Each webhook may have one request at a time, and up to 4 of different subjects while its account has fewer than 4: so
-// a slow receiver delays only its own events. After a failure, a webhook has one request at a time until a success.
+// Deliverer delivers the events of all accounts. Each webhook may have one request at a time, so a slow receiver delays only its own events. A webhook may
+// have up to 4 requests of different subjects while its account has fewer than 4. After a failure, a webhook has one request at a time until a success.
 type Deliverer struct {
-	o       Options
-	lease   lease
-	wake    chan struct{} // has an element after Wake, as has hours
-	hours   chan struct{}
-	ended   chan attempt // the attempts that have ended
-	tries   sync.WaitGroup
-	queues  map[queueID]*queue         // only deliver uses queues, known, running, busy and free
-	known   map[string]map[string]bool // by account: the webhooks that may have events
-	running map[queueID]subjects       // the attempts of each webhook, also of one that has no queue any more
-	busy    map[string]int             // attempts, by account
-	free    int                        // attempts that may still begin
+	o          Options
+	lease      lease
+	wake       chan struct{}  // Wake puts an element: deliver searches for due events
+	wakeFeed   chan struct{}  // Wake puts an element: feed searches for ended hours
+	ended      chan attempt   // the attempts that have ended
+	background sync.WaitGroup // the attempts, sweep and feed
+
+	// Only the goroutine of deliver uses these members.
+	queues          map[queueID]*queue
+	known           map[string]map[string]bool // by account: the webhooks that may have events
+	running         map[queueID]runningEvents  // the attempts of each webhook, also of a webhook without a queue
+	accountAttempts map[string]int             // the number of running attempts by account
+	freeSlots       int                        // attempts that may still start
 
 	tests sync.Map // the accounts with a running test
 
@@ -55,17 +57,18 @@ type Deliverer struct {
 
 type queueID struct{ account, webhook string }
 
-// attempt is an attempt that has ended. A nil result means that the event no longer waits.
+// attempt is an attempt to deliver an event. Its last three members are set when it ends.
 type attempt struct {
 	queueID
-	event  string
-	failed int // failures in a row before the attempt
-	result *core.Attempt
-	hook   *core.Webhook // after the attempt; nil if it is deleted
-	err    error         // of the store
+	event          string
+	failuresBefore int // failures in a row of the webhook when the attempt began
+
+	result *core.Attempt // nil if the event no longer waits
+	hook   *core.Webhook // the webhook as last read or stored; nil if it is deleted
+	err    error         // an error of the store
 }
 
-// New returns a deliverer. Run runs it.
+// New returns a deliverer. It delivers nothing until Run is called.
 func New(o Options) *Deliverer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -77,21 +80,22 @@ func New(o Options) *Deliverer {
 		o.MaxEvents = core.MaxEvents
 	}
 	store, _ := o.Store.(core.LeaseStore)
-	return &Deliverer{o: o, lease: lease{store: store, holder: secrets.NewID("node_")}, wake: make(chan struct{}, 1), hours: make(chan struct{}, 1), ended: make(chan attempt, maxAttempts)}
+	return &Deliverer{o: o, lease: lease{store: store, holder: secrets.NewID("node_")}, wake: make(chan struct{}, 1), wakeFeed: make(chan struct{}, 1),
+		ended: make(chan attempt, maxAttempts)}
 }
 
-// Stats are figures since the process started. Pending is the number of events that wait now, 0 while another process has the lease. An event counts
-// once for each webhook.
+// Stats are numbers of deliveries since the process started. Pending is the present number of pending deliveries, 0 while another process has the lease.
+// An event counts once for each webhook.
 type Stats struct{ Delivered, Failed, GivenUp, Dropped, Pending int64 }
 
-// Stats returns the figures.
+// Stats returns the present numbers.
 func (d *Deliverer) Stats() Stats {
 	return Stats{d.delivered.Load(), d.failed.Load(), d.givenUp.Load(), d.dropped.Load(), d.pending.Load()}
 }
 
-// Wake makes the deliverer look for due events and ended hours, as after a step of the clock.
+// Wake makes the deliverer search for due events and ended hours at once. Call it after a step of the clock.
 func (d *Deliverer) Wake() {
-	for _, c := range []chan struct{}{d.wake, d.hours} {
+	for _, c := range []chan struct{}{d.wake, d.wakeFeed} {
 		select {
 		case c <- struct{}{}:
 		default:
@@ -99,29 +103,29 @@ func (d *Deliverer) Wake() {
 	}
 }
 
-// Run delivers events until ctx ends, whenever this process has the lease. It returns after all requests have ended.
+// Run delivers events until ctx ends, while this process has the lease. It returns after all requests have ended.
 func (d *Deliverer) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		held, cancel := d.lease.wait(ctx)
+		held, cancel := d.lease.acquire(ctx)
 		d.deliver(held)
 		cancel()
 	}
 	d.lease.release()
 }
 
-// deliver delivers events until ctx ends.
+// deliver delivers events, sweeps events and writes the usage feed until ctx ends.
 func (d *Deliverer) deliver(ctx context.Context) {
 	d.queues, d.known = map[queueID]*queue{}, map[string]map[string]bool{}
-	d.running, d.busy, d.free = map[queueID]subjects{}, map[string]int{}, maxAttempts
-	d.tries.Go(func() { d.sweep(ctx) })
-	d.tries.Go(func() { d.feed(ctx) })
+	d.running, d.accountAttempts, d.freeSlots = map[queueID]runningEvents{}, map[string]int{}, maxAttempts
+	d.background.Go(func() { d.sweep(ctx) })
+	d.background.Go(func() { d.feed(ctx) })
 	defer func() {
-		for d.tries.Wait(); len(d.ended) > 0; {
+		for d.background.Wait(); len(d.ended) > 0; {
 			<-d.ended
 		}
 		d.pending.Store(0)
 	}()
-	scan := time.Now() // when all accounts are read next
+	nextScan := time.Now() // of all accounts
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -131,32 +135,32 @@ func (d *Deliverer) deliver(ctx context.Context) {
 		case <-d.wake:
 		case <-timer.C:
 		case a := <-d.ended:
-			d.noteError(ctx, d.end(ctx, a), &scan)
+			d.handleError(ctx, d.end(ctx, a), &nextScan)
 		case <-d.o.Service.WebhooksChanged():
 			accounts, all := d.o.Service.ChangedWebhooks()
 			if all {
-				scan = time.Now()
+				nextScan = time.Now()
 				clear(d.queues) // the store may have failed over, and lost events whose Seq later events have: a queue reads only what is behind its last Seq
 			}
 			for _, id := range accounts {
-				d.noteError(ctx, d.load(ctx, id), &scan)
+				d.handleError(ctx, d.load(ctx, id), &nextScan)
 			}
 		}
-		if !time.Now().Before(scan) {
-			scan = time.Now().Add(scanInterval)
-			d.noteError(ctx, d.scan(ctx), &scan)
+		if !time.Now().Before(nextScan) {
+			nextScan = time.Now().Add(scanInterval)
+			d.handleError(ctx, d.scan(ctx), &nextScan)
 		}
-		d.noteError(ctx, d.refill(ctx), &scan)
-		sleep := min(time.Until(scan), d.startDue(ctx))
+		d.handleError(ctx, d.refill(ctx), &nextScan)
+		sleep := min(time.Until(nextScan), d.startDue(ctx))
 		timer.Reset(max(0, sleep))
 	}
 }
 
-// noteError logs an error of the store, and sets the next scan to retryScan from now.
-func (d *Deliverer) noteError(ctx context.Context, err error, scan *time.Time) {
+// handleError logs an error of the store, and sets nextScan to scanRetry from now.
+func (d *Deliverer) handleError(ctx context.Context, err error, nextScan *time.Time) {
 	if err != nil && ctx.Err() == nil {
 		d.o.Logger.Warn("the events that wait for webhooks cannot be read", "error", err)
-		*scan = time.Now().Add(retryScan)
+		*nextScan = time.Now().Add(scanRetry)
 	}
 }
 
@@ -165,7 +169,7 @@ func (d *Deliverer) scan(ctx context.Context) error {
 	return d.o.Service.EachAccount(ctx, func(a *core.Account) error { return d.load(ctx, a.ID) })
 }
 
-// sweep deletes the events that the accounts need not remember, until ctx ends. It runs beside deliver: millions of old events delay no delivery.
+// sweep deletes the events that the accounts need not remember, until ctx ends. It has its own goroutine, so that millions of old events delay no delivery.
 func (d *Deliverer) sweep(ctx context.Context) {
 	next := map[string]core.Date{} // by account: the day from which the next sweep continues
 	for {
@@ -186,7 +190,7 @@ func (d *Deliverer) sweep(ctx context.Context) {
 	}
 }
 
-// load reads the webhooks of an account and the beginning of their queues. It ends the deliveries of webhooks that are disabled or deleted.
+// load reads the webhooks of an account, and fills their queues. It ends the deliveries of webhooks that are disabled or deleted.
 func (d *Deliverer) load(ctx context.Context, account string) error {
 	switch a, err := d.o.Store.Account(ctx, account); {
 	case errors.Is(err, core.ErrAccountNotFound):
@@ -209,13 +213,13 @@ func (d *Deliverer) load(ctx context.Context, account string) error {
 	if err != nil {
 		return err
 	}
-	unwanted := d.known[account]
+	deleted := d.known[account]
 	d.known[account] = map[string]bool{}
 	for _, w := range webhooks {
 		d.known[account][w.ID] = true
-		delete(unwanted, w.ID)
+		delete(deleted, w.ID)
 		if w.Inactive {
-			if err := d.drop(ctx, account, w.ID); err != nil {
+			if err := d.endDeliveries(ctx, account, w.ID); err != nil {
 				return err
 			}
 			continue
@@ -224,23 +228,23 @@ func (d *Deliverer) load(ctx context.Context, account string) error {
 		if d.queues[id] == nil {
 			d.queues[id] = &queue{queueID: id}
 		}
-		if err := d.fill(ctx, d.queues[id], max(0, window-len(d.queues[id].waiting))); err != nil {
+		if err := d.fill(ctx, d.queues[id], max(0, maxQueued-len(d.queues[id].waiting))); err != nil {
 			return err
 		}
 	}
-	for id := range unwanted {
-		if err := d.drop(ctx, account, id); err != nil {
+	for id := range deleted {
+		if err := d.endDeliveries(ctx, account, id); err != nil {
 			return err
 		}
 	}
 	if len(webhooks) == 0 {
 		delete(d.known, account)
 	}
-	d.count()
+	d.publishPending()
 	return nil
 }
 
-// forget drops the queues of an account that is closed, incomplete or missing. Its events wait in the store.
+// forget removes the queues of an account that is closed, incomplete or missing. The events stay in the store.
 func (d *Deliverer) forget(account string) {
 	for id := range d.known[account] {
 		delete(d.queues, queueID{account, id})
@@ -248,8 +252,8 @@ func (d *Deliverer) forget(account string) {
 	delete(d.known, account)
 }
 
-// drop ends the deliveries of a webhook that is disabled or deleted.
-func (d *Deliverer) drop(ctx context.Context, account, webhook string) error {
+// endDeliveries ends the deliveries of a webhook that is disabled or deleted.
+func (d *Deliverer) endDeliveries(ctx context.Context, account, webhook string) error {
 	delete(d.queues, queueID{account, webhook})
 	return d.o.Service.EndUnwanted(ctx, account, webhook)
 }
@@ -271,11 +275,11 @@ func (d *Deliverer) fill(ctx context.Context, q *queue, n int) error {
 func (d *Deliverer) refill(ctx context.Context) error {
 	now := d.o.Service.Now()
 	for _, q := range d.queues {
-		for q.more && len(q.waiting) < window/2 || len(d.running[q.queueID]) == 0 && q.isStuck(now) {
-			if len(q.waiting) >= window/2 {
-				q.thin()
+		for q.more && len(q.waiting) < maxQueued/2 || len(d.running[q.queueID]) == 0 && q.isStuck(now) {
+			if len(q.waiting) >= maxQueued/2 {
+				q.skipBlocked()
 			}
-			if err := d.fill(ctx, q, window); err != nil {
+			if err := d.fill(ctx, q, maxQueued); err != nil {
 				return err
 			}
 		}
@@ -283,8 +287,8 @@ func (d *Deliverer) refill(ctx context.Context) error {
 	return nil
 }
 
-// count publishes the number of events that wait.
-func (d *Deliverer) count() {
+// publishPending makes the number of pending deliveries visible to Stats.
+func (d *Deliverer) publishPending() {
 	n := 0
 	for _, q := range d.queues {
 		n += q.total

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim puts events and delivers them until its input ends, then it delivers the rest. It prints the id of each event that is stored.
+// victim puts and delivers events until its input ends. Then it delivers the rest. It prints the id of each stored event.
 func victim(dir, url string) error {
 	ctx := context.Background()
 	store, err := badgerstore.Open(dir, badgerstore.Options{})
@@ -104,12 +104,12 @@ func victim(dir, url string) error {
 	}
 }
 
-// An event that was stored is delivered, in the order of its subject, although the process is killed again and again at any moment, and the receiver answers
-// several requests at once, in random time, and refuses some.
+// Each stored event is delivered, in the order of its subject, although the process is killed 20 times at random moments. Meanwhile the receiver answers
+// several requests at once, after random times, and refuses some.
 func TestKilled(t *testing.T) {
 	const kills = 20
 	r := newReceiver(t)
-	var requests atOnce
+	var requests requestCounter
 	var refused atomic.Int64
 	r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) {
 		requests.enter()
@@ -160,19 +160,19 @@ func TestKilled(t *testing.T) {
 	got, accepted := r.ids()
 	once := bySubject(unique(accepted))
 	for subject, ids := range bySubject(stored) {
-		// An event may have been stored without its line being read: the process was killed in between.
+		// The process may be killed after it stores an event and before it prints the line.
 		known := slices.DeleteFunc(once[subject], func(id string) bool { return !slices.Contains(ids, id) })
 		if !slices.Equal(known, ids) {
 			t.Errorf("%s: got %d events, want these %d in order", subject, len(known), len(ids))
 		}
 	}
-	if requests.max() < 2 || refused.Load() == 0 {
-		t.Errorf("got %d requests at once and %d refused, want several", requests.max(), refused.Load())
+	if requests.peakSoFar() < 2 || refused.Load() == 0 {
+		t.Errorf("got %d requests at once and %d refused, want several", requests.peakSoFar(), refused.Load())
 	}
-	t.Logf("%d kills, %d events stored, %d requests, of which %d refused, at most %d at once", kills, len(stored), len(got), refused.Load(), requests.max())
+	t.Logf("%d kills, %d events stored, %d requests, of which %d refused, at most %d at once", kills, len(stored), len(got), refused.Load(), requests.peakSoFar())
 }
 
-// unique returns the first of each id.
+// unique returns the ids without repetitions, in the order of their first occurrences.
 func unique(ids []string) (list []string) {
 	seen := map[string]bool{}
 	for _, id := range ids {

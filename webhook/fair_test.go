@@ -15,7 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// A subject whose first event fails does not delay other subjects, however many of its events wait. It keeps its order, and is delivered whole.
+// A subject whose first event fails does not delay other subjects, however many of its events wait. All its events are delivered in order.
 func TestManyWaitForOne(t *testing.T) {
 	e := newEnv(t)
 	r := newReceiver(t)

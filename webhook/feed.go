@@ -7,13 +7,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// feedInterval is the time between two looks for ended hours, and feedPause that between two parts of the work.
 const (
-	feedInterval = time.Minute
-	feedPause    = time.Second
+	feedInterval = time.Minute // between two searches for ended hours
+	feedPause    = time.Second // between two calls of WriteUsage for an account that has more to write
 )
 
-// feed writes the events limitkeeper.usage of all accounts until ctx ends.
+// feed writes the usage feeds of all accounts until ctx ends.
 func (d *Deliverer) feed(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := feedInterval
@@ -32,7 +31,7 @@ func (d *Deliverer) feed(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-d.hours:
+		case <-d.wakeFeed:
 		case <-time.After(wait):
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// TestUsageFeed: a running deliverer sends each hour of a user and of its key once, after the hour and after the end of its holds. A webhook without a list of types gets none of these events.
+// A deliverer sends each hour of a user and of its key once, after the hour and after its holds have ended. A webhook without a list of types gets no
+// usage events.
 func TestUsageFeed(t *testing.T) {
 	e, r, all := newEnv(t), newReceiver(t), newReceiver(t)
 	w := e.webhook(r, core.EventUsage)
@@ -71,7 +72,7 @@ func TestUsageFeed(t *testing.T) {
 			text, _ := json.Marshal(body.Data.Meters)
 			list = append(list, body.Type+" "+of+" "+body.Time.Format(time.TimeOnly)+" "+string(text))
 		}
-		slices.Sort(list) // subjects are not ordered among each other
+		slices.Sort(list) // the order of different subjects is not defined
 		return list
 	}
 	event := func(of, at, requests, tokens string) string {
@@ -94,7 +95,7 @@ func TestUsageFeed(t *testing.T) {
 	for id, body := range all.bodies {
 		var b struct{ Type string }
 		if err := json.Unmarshal([]byte(body), &b); err != nil || b.Type == core.EventUsage {
-			t.Errorf("a webhook that names no types has got %s: %s", id, body)
+			t.Errorf("a webhook that names no types got %s: %s", id, body)
 		}
 	}
 }

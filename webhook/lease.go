@@ -7,22 +7,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// After a crash of the holder, another process delivers within leaseTime and leaseRenew: 20 seconds. After the holder has given the lease back, within
-// leaseRenew.
 const (
-	leaseName  = "webhooks"
-	leaseTime  = 15 * time.Second // validity of the lease from each renewal
-	leaseRenew = 5 * time.Second  // between two renewals, and between two attempts of another process to get the lease
+	leaseName     = "webhooks"
+	leaseDuration = 15 * time.Second // from each renewal. After a crash of the holder, another process delivers within leaseDuration and leaseRenewal: 20 s
+	leaseRenewal  = 5 * time.Second  // between two renewals, and between two tries of another process. After a release, another process delivers within 5 s
 )
 
-// lease is the right to deliver. Without a store that several processes use, this process always has it.
+// lease is the right to deliver, which one process has at a time. If no other process can use the store, this process always has the lease.
 type lease struct {
-	store  core.LeaseStore // nil if no other process uses the store
-	holder string
+	store  core.LeaseStore // nil if no other process can use the store
+	holder string          // identifies this process
 }
 
-// wait waits for the lease, and returns a context that ends with the lease or with ctx.
-func (l *lease) wait(ctx context.Context) (context.Context, context.CancelFunc) {
+// acquire waits for the lease, and returns a context that ends with the lease or with ctx.
+func (l *lease) acquire(ctx context.Context) (context.Context, context.CancelFunc) {
 	held, cancel := context.WithCancel(ctx)
 	if l.store == nil {
 		return held, cancel
@@ -32,43 +30,43 @@ func (l *lease) wait(ctx context.Context) (context.Context, context.CancelFunc) 
 		case <-ctx.Done():
 			cancel()
 			return held, cancel
-		case <-time.After(leaseRenew):
+		case <-time.After(leaseRenewal):
 		}
 	}
-	go l.keep(held, cancel)
+	go l.keepRenewing(held, cancel)
 	return held, cancel
 }
 
-// renew reports whether this process has the lease now. It returns false after an error: without the store, nothing can be delivered either.
+// renew acquires or renews the lease, and reports whether this process has it. An error counts as false: without the store, nothing can be delivered.
 func (l *lease) renew(ctx context.Context) bool {
-	held, err := l.store.Lease(ctx, leaseName, l.holder, leaseTime)
+	held, err := l.store.Lease(ctx, leaseName, l.holder, leaseDuration)
 	return err == nil && held
 }
 
-// keep renews the lease until ctx ends. It calls lost, which ends ctx, before another process can get the lease.
-func (l *lease) keep(ctx context.Context, lost context.CancelFunc) {
+// keepRenewing renews the lease until ctx ends. It calls lost, which ends ctx, before another process can get the lease.
+func (l *lease) keepRenewing(ctx context.Context, lost context.CancelFunc) {
 	defer lost()
 	renewed := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(leaseRenew):
+		case <-time.After(leaseRenewal):
 		}
 		began := time.Now()
-		held, err := l.store.Lease(ctx, leaseName, l.holder, leaseTime)
+		held, err := l.store.Lease(ctx, leaseName, l.holder, leaseDuration)
 		switch {
 		case err == nil && held:
 			renewed = began
-		case err == nil, time.Since(renewed) > leaseTime-leaseRenew:
+		case err == nil, time.Since(renewed) > leaseDuration-leaseRenewal:
 			return
 		}
 	}
 }
 
-// release gives the lease back, so that another process need not wait for leaseTime.
+// release ends the lease, so that another process need not wait for leaseDuration.
 func (l *lease) release() {
 	if l.store != nil {
-		_, _ = l.store.Lease(context.Background(), leaseName, l.holder, 0) // after an error the lease ends after leaseTime
+		_, _ = l.store.Lease(context.Background(), leaseName, l.holder, 0) // after an error, the lease ends by itself
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The library that Standard Webhooks publishes for JavaScript verifies a delivery, and refuses it with another body, time or secret. The library of
-// CloudEvents reads the delivery as an event.
+// The JavaScript library of Standard Webhooks verifies a delivery, and refuses it with another body, time or secret. The library of CloudEvents reads the
+// delivery as an event.
 func TestVerifiedByJavaScript(t *testing.T) {
 	const folder = "../caddymodule/testdata/sdk"
 	if _, err := os.Stat(folder + "/node_modules/standardwebhooks"); err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestParallel: a webhook gets two to four requests at once, for different subjects. The events of one subject come in order, and the delivery log has each attempt.
+// A webhook gets two to four concurrent requests for different subjects. The events of one subject come in order. The delivery log has each attempt.
 func TestParallel(t *testing.T) {
-	e, r := newEnv(t, patient), newReceiver(t)
+	e, r := newEnv(t, longTimeout), newReceiver(t)
 	w := e.webhook(r)
-	var requests atOnce
+	var requests requestCounter
 	partner, end := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(end) })
 	r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) {
 		requests.enter()
 		defer requests.leave()
-		select { // a request waits for another one, but not for ever: the last one may be alone
+		select { // a request waits for a second one, for at most 100 ms: the last request may be alone
 		case partner <- struct{}{}:
 		case <-partner:
 		case <-end:
@@ -42,7 +42,7 @@ func TestParallel(t *testing.T) {
 			t.Errorf("events of %s: got %v, want %v", subject, got[subject], ids)
 		}
 	}
-	if n := requests.max(); n < 2 || n > 4 {
+	if n := requests.peakSoFar(); n < 2 || n > 4 {
 		t.Errorf("got %d requests at once, want 2 to 4", n)
 	}
 	log, n, err := e.svc.Attempts(t.Context(), e.account, w.ID, core.Page{Number: 1, Size: core.MaxAttempts})
@@ -58,11 +58,12 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// A receiver that is down gets one request at a time, whatever the number of subjects: 4 failures at once count as one. When it is up again, it gets several.
+// A receiver that is down gets one request at a time, whatever the number of subjects. 4 concurrent failures count as one. After a success, the receiver
+// gets several requests at once.
 func TestOneAtATimeWhileDown(t *testing.T) {
-	e, r := newEnv(t, patient), newReceiver(t)
+	e, r := newEnv(t, longTimeout), newReceiver(t)
 	w := e.webhook(r)
-	var requests, after atOnce
+	var requests, after requestCounter
 	var n atomic.Int64
 	var up atomic.Bool
 	four, end := make(chan struct{}), make(chan struct{})
@@ -99,7 +100,7 @@ func TestOneAtATimeWhileDown(t *testing.T) {
 	e.until("many attempts have failed", 10*time.Second, func() bool { return e.deliverer.Stats().Failed > 20 })
 	up.Store(true)
 	e.until("all is delivered", time.Second, func() bool { return e.pending(w) == 0 })
-	if after.max() < 2 {
-		t.Errorf("got %d requests at once afterwards, want several", after.max())
+	if after.peakSoFar() < 2 {
+		t.Errorf("got %d requests at once afterwards, want several", after.peakSoFar())
 	}
 }

@@ -18,7 +18,7 @@ func sendTo(t testing.TB, s *webhook.Sender, url string) webhook.Result {
 	return s.Send(t.Context(), w, &core.Event{ID: "evt_1", Type: "x"}, time.Now())
 }
 
-// A receiver cannot keep a request: neither with endless answers nor with an answer that hands over the connection.
+// A request ends after its timeout, although the receiver sends an endless answer or switches protocols.
 func TestEndlessAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
 		"switching protocols":   "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n",
@@ -48,7 +48,7 @@ func TestEndlessAnswers(t *testing.T) {
 	}
 }
 
-// A receiver that takes a connection and then says nothing to the TLS handshake loses the connection.
+// A connection is closed if the receiver does not answer the TLS handshake.
 func TestSilentHandshake(t *testing.T) {
 	ended := make(chan error, 1)
 	l := listen(t, func(c net.Conn) {
@@ -67,7 +67,7 @@ func TestSilentHandshake(t *testing.T) {
 	}
 }
 
-// A connection to a private address that was in use when private addresses were forbidden is not used again.
+// After private addresses are forbidden, an open connection to a private address is not used again.
 func TestForbidWhileConnected(t *testing.T) {
 	s := webhook.NewSender("Limitkeeper/test", 5*time.Second)
 	s.SetAllowPrivate(true)
@@ -82,10 +82,10 @@ func TestForbidWhileConnected(t *testing.T) {
 	go func() { done <- sendTo(t, s, r.URL) }()
 	<-asked
 	s.SetAllowPrivate(false)
-	sendTo(t, s, "http://127.0.0.1:1") // a request makes net/http keep connections again
+	sendTo(t, s, "http://127.0.0.1:1") // after a request, net/http keeps idle connections again
 	close(answer)
 	if got := <-done; got.Problem != "" {
-		t.Fatalf("the request of before: got %+v", got)
+		t.Fatalf("the request that began before: got %+v", got)
 	}
 	r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(http.StatusOK) })
 	if got := sendTo(t, s, r.URL); got.Status != 0 {

@@ -24,7 +24,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/webhook"
 )
 
-// env is an account with a deliverer that runs.
+// env is an account with a running deliverer.
 type env struct {
 	t         testing.TB
 	clock     *clocktest.Clock
@@ -48,7 +48,7 @@ func newEnv(t testing.TB, configure ...func(*webhook.Options)) *env {
 	return e
 }
 
-// startDeliverer starts a deliverer that may connect to loopback addresses, until the test ends.
+// startDeliverer starts a deliverer that may connect to loopback addresses. The end of the test stops it.
 func startDeliverer(t testing.TB, svc *service.Service, store core.Store, configure ...func(*webhook.Options)) *webhook.Deliverer {
 	o := webhook.Options{Service: svc, Store: store, Sender: webhook.NewSender("Limitkeeper/test", time.Second), Logger: slog.New(slog.DiscardHandler)}
 	o.Sender.SetAllowPrivate(true)
@@ -143,7 +143,7 @@ func (r *receiver) ids() (got, accepted []string) {
 	return slices.Clone(r.got), slices.Clone(r.accepted)
 }
 
-// webhook makes a webhook to a receiver.
+// webhook creates a webhook with the URL of a receiver.
 func (e *env) webhook(r *receiver, types ...string) *core.Webhook {
 	e.t.Helper()
 	p := core.WebhookPatch{URL: &r.URL}
@@ -167,7 +167,7 @@ func (e *env) event(subject string, i int) *core.Event {
 		Data: fmt.Appendf(nil, `{"threshold":%d}`, i)}
 }
 
-// put puts events of a subject, whose ids are the subject and a number.
+// put puts events of a subject, and returns their ids: the subject and a number from first to last.
 func (e *env) put(subject string, first, last int) (ids []string) {
 	e.t.Helper()
 	var events []*core.Event
@@ -181,7 +181,7 @@ func (e *env) put(subject string, first, last int) (ids []string) {
 	return ids
 }
 
-// until waits until fn returns true. It moves the clock by step before each look.
+// until waits until fn returns true. After each false, it advances the clock by step.
 func (e *env) until(what string, step time.Duration, fn func() bool) {
 	e.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !fn(); {
@@ -205,7 +205,7 @@ func (e *env) pending(w *core.Webhook) int {
 	return n
 }
 
-// stored returns the webhook as it is stored.
+// stored returns the present state of the webhook.
 func (e *env) stored(w *core.Webhook) *core.Webhook {
 	e.t.Helper()
 	now, err := e.svc.Webhook(e.t.Context(), e.account, w.ID)
@@ -215,7 +215,7 @@ func (e *env) stored(w *core.Webhook) *core.Webhook {
 	return now
 }
 
-// bySubject returns ids in their order, by their subject.
+// bySubject groups ids by their subject, and keeps their order.
 func bySubject(ids []string) map[string][]string {
 	by := map[string][]string{}
 	for _, id := range ids {
@@ -225,7 +225,7 @@ func bySubject(ids []string) map[string][]string {
 	return by
 }
 
-// Every event reaches a receiver that was down for an hour, once, and in the order of its subject. A receiver that is up gets each event in its form.
+// A receiver that was down for an hour gets every event once, in the order of its subject.
 func TestDeliver(t *testing.T) {
 	e := newEnv(t)
 	r := newReceiver(t)
@@ -276,7 +276,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// A redirect is not followed, whatever its status, and counts as a failure, as does garbage instead of HTTP.
+// A redirect of any status is a failure, and is not followed. An answer that is not HTTP is a failure, too.
 func TestRedirectAndGarbage(t *testing.T) {
 	e := newEnv(t)
 	other := newReceiver(t)
@@ -343,7 +343,7 @@ func TestSlowReceiver(t *testing.T) {
 	}
 }
 
-// An event whose delivery fails delays the later events of its subject only. After 24 hours it is given up, and they follow.
+// An event whose delivery fails delays only the later events of its subject. After about 24 hours, the event is given up, and the later ones follow.
 func TestOrder(t *testing.T) {
 	e := newEnv(t)
 	r := newReceiver(t)
@@ -379,7 +379,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// An answer of 410 disables the webhook at once. So does a day of failures. The owner sees why. A webhook that is enabled again gets later events only.
+// An answer of 410 disables the webhook at once. So do failures for a day. The webhook has the reason. After it is enabled, it gets only later events.
 func TestDisable(t *testing.T) {
 	for status, reason := range map[int]string{http.StatusGone: "410", http.StatusBadGateway: "24 hours"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -518,7 +518,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// The sender connects to no address that is not public, whatever leads there: the URL, a name, or a redirect. All failures of connections look the same.
+// The sender connects only to public addresses, whether the URL has an address or a name. All failed connections have the same problem.
 func TestPrivateAddresses(t *testing.T) {
 	s := webhook.NewSender("Limitkeeper/test", time.Second)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
