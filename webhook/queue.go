@@ -143,15 +143,15 @@ func (q *queue) recordFailure(now time.Time, before int) {
 	q.pauseUntil = now.Add(min(minPause<<min(q.failed-1, 20), maxPause))
 }
 
-// After minOutage failures in a row, a success means that the receiver has recovered. All waiting events are then due within recoveryDelay.
+// After outageFailures failures in a row, a success means that the receiver has recovered. All waiting events are then due within recoveryDelay.
 const (
-	minOutage     = 5
-	recoveryDelay = 10 * time.Second
+	outageFailures = 5
+	recoveryDelay  = 10 * time.Second
 )
 
 // recordSuccess ends the pause of the webhook. After an outage, it brings the next attempts forward.
 func (q *queue) recordSuccess(now time.Time) {
-	if q.failed >= minOutage {
+	if q.failed >= outageFailures {
 		for i := range q.waiting {
 			if q.waiting[i].next.After(now.Add(recoveryDelay)) {
 				q.waiting[i].next = now.Add(recoveryDelay)

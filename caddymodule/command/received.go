@@ -17,8 +17,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxReceived bounds a line of a file of received events, in bytes. A body has at most [core.MaxEventData] bytes and a few hundred.
-const maxReceived = 64 << 10
+// maxReceivedLine bounds a line of a file of received events, in bytes. The data of an event has at most [core.MaxEventData] bytes, and the rest of the
+// body a few hundred.
+const maxReceivedLine = 64 << 10
 
 // receivedEvent is the body of a delivery.
 type receivedEvent struct {
@@ -28,78 +29,81 @@ type receivedEvent struct {
 	Data   jsontext.Value `json:"data"`
 }
 
-// usageOf identifies a sum: a meter of a key, or of a user if key is "". The meter [core.MeterCount] stands for the numbers of requests.
-type usageOf struct {
+// sumKey identifies a sum of events: a meter of a key, or of a user if key is "".
+type sumKey struct {
 	user  int64
 	key   string
-	meter string
+	meter string // requestCount for the number of requests
 }
+
+// requestCount stands for the number of requests in place of a meter. No meter can have this name.
+const requestCount = core.MeterCount
 
 // usageSums are sums of events.
 type usageSums struct {
-	of     map[usageOf]core.UsageMeter
-	events int
+	byKey  map[sumKey]core.UsageMeter
+	events int // the number of events
 }
 
-func (s *usageSums) add(of usageOf, n core.UsageMeter) {
-	if s.of == nil {
-		s.of = map[usageOf]core.UsageMeter{}
+func (s *usageSums) add(key sumKey, n core.UsageMeter) {
+	if s.byKey == nil {
+		s.byKey = map[sumKey]core.UsageMeter{}
 	}
-	s.of[of] = s.of[of].Plus(n)
+	s.byKey[key] = s.byKey[key].Plus(n)
 }
 
-// requestNumbers returns the numbers of requests in the form of the numbers of [core.MeterCount].
-func requestNumbers(n core.Traffic) core.UsageMeter {
+// requestCounts returns the numbers of requests as the numbers of requestCount.
+func requestCounts(n core.Traffic) core.UsageMeter {
 	return core.UsageMeter{MeterTraffic: core.MeterTraffic{Allowed: n.Allowed, Denied: n.Denied}}
 }
 
 func (s *usageSums) addEvent(u *core.UsageData) {
-	of := usageOf{user: u.UserID}
+	key := sumKey{user: u.UserID}
 	if u.KeyID != nil {
-		of = usageOf{key: *u.KeyID}
+		key = sumKey{key: *u.KeyID}
 	}
 	s.events++
 	for meter, n := range u.Meters {
-		of.meter = meter
-		s.add(of, n)
+		key.meter = meter
+		s.add(key, n)
 	}
-	of.meter = core.MeterCount
-	s.add(of, requestNumbers(u.Requests))
+	key.meter = requestCount
+	s.add(key, requestCounts(u.Requests))
 }
 
-// received adds up received events of whole days. It keeps 16 bytes of each id with its line and a hash of its numbers, and the sums: about 80 bytes for each event, and
-// 200 for each meter of a user or key.
-type received struct {
+// receivedUsage adds up the received events of whole days. It needs about 80 bytes for each event, with its id, line and hash, and 200 bytes for each meter
+// of a user or key.
+type receivedUsage struct {
 	account  string
-	from, to core.Date // the days from from to to-1; a from of 0 stands for the first whole day
-	start    core.Date // the first whole day: from, if from is not 0
+	from, to core.Date // the days from from to to-1. 0 in from means the first whole day in the file
+	start    core.Date // the first day of sums
 
-	seen   map[[16]byte]seenEvent
-	sums   usageSums
-	before usageSums // without from: the events of the day before start, which is not whole unless an earlier event follows
+	seen       map[[16]byte]seenEvent // by id
+	sums       usageSums
+	partialDay usageSums // only if from is 0: the sums of the day before start. An event before this day makes it a whole day
 
-	repetitions int
-	others      int // events of other types
-	outside     int // events of other days
-	cut         int // lines that are not JSON
-	firstCut    int64
+	repetitions  int
+	otherEvents  int // events of other types
+	otherDays    int // events of other days
+	cutLines     int // lines that are not JSON
+	firstCutLine int64
 }
 
-// seenEvent is the line and the numbers of an event that was read, for its repetitions.
+// seenEvent has the line of an event, and a hash of its numbers. A repetition must have the same numbers.
 type seenEvent struct {
-	line    int64
-	numbers [8]byte // a hash
+	line int64
+	hash [8]byte
 }
 
-// read adds the events of a file with one body in each line. Empty lines are skipped. Lines that are not JSON are counted: a crash of the receiver cuts a
-// line. An error names the line.
-func (r *received) read(file io.Reader) error {
+// read adds the events of a file that has the body of a delivery in each line. It skips empty lines. It counts and skips lines that are not JSON, because a
+// crash of the receiver cuts a line. An error names the line.
+func (r *receivedUsage) read(file io.Reader) error {
 	r.seen, r.start = map[[16]byte]seenEvent{}, r.from
-	lines := bufio.NewReaderSize(file, maxReceived+1)
+	lines := bufio.NewReaderSize(file, maxReceivedLine+1)
 	for line := int64(1); ; line++ {
 		text, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return fmt.Errorf("line %d has more than %d bytes: want the body of a delivery in each line", line, maxReceived)
+			return fmt.Errorf("line %d has more than %d bytes: want the body of a delivery in each line", line, maxReceivedLine)
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
@@ -116,12 +120,12 @@ func (r *received) read(file io.Reader) error {
 }
 
 // add adds the event of a line.
-func (r *received) add(line int64, text []byte) error {
+func (r *receivedUsage) add(line int64, text []byte) error {
 	var e receivedEvent
 	switch v := jsontext.Value(text); {
 	case !v.IsValid():
-		if r.cut++; r.cut == 1 {
-			r.firstCut = line
+		if r.cutLines++; r.cutLines == 1 {
+			r.firstCutLine = line
 		}
 		return nil
 	case v.Kind() != '{':
@@ -136,27 +140,27 @@ func (r *received) add(line int64, text []byte) error {
 	case e.Source != want:
 		return fmt.Errorf("the event is of another account: its source is %s, want %s", printable(e.Source), want)
 	case e.Type != core.EventUsage:
-		r.others++
+		r.otherEvents++
 		return nil
 	}
 	var u core.UsageData
 	if err := json.Unmarshal(e.Data, &u); err != nil {
 		return fmt.Errorf("not the data of an event %s: %w", core.EventUsage, oneLine(err))
 	}
-	of := core.CounterID{Account: r.account, UserID: u.UserID}
+	counter := core.CounterID{Account: r.account, UserID: u.UserID}
 	if u.KeyID != nil {
-		of = core.CounterID{Account: r.account, KeyID: *u.KeyID}
+		counter = core.CounterID{Account: r.account, KeyID: *u.KeyID}
 	}
-	if e.ID != core.UsageEventID(of, u.Hour) {
-		return fmt.Errorf("%s is not the id of the hour %v of %s: the line is not as it was received", printable(e.ID), u.Hour, printable(of.Subject()))
+	if e.ID != core.UsageEventID(counter, u.Hour) {
+		return fmt.Errorf("%s is not the id of the hour %v of %s: the line is not as it was received", printable(e.ID), u.Hour, printable(counter.Subject()))
 	}
 	return r.addUsage(line, e.ID, &u)
 }
 
 // addUsage adds an event, unless it is a repetition.
-func (r *received) addUsage(line int64, id string, u *core.UsageData) error {
-	var key [16]byte
-	if _, err := hex.Decode(key[:], []byte(strings.TrimPrefix(id, "evt_"))); err != nil {
+func (r *receivedUsage) addUsage(line int64, id string, u *core.UsageData) error {
+	var idBytes [16]byte
+	if _, err := hex.Decode(idBytes[:], []byte(strings.TrimPrefix(id, "evt_"))); err != nil {
 		return err
 	}
 	numbers, err := json.Marshal([]any{u.Requests, u.Meters}, json.Deterministic(true))
@@ -165,39 +169,39 @@ func (r *received) addUsage(line int64, id string, u *core.UsageData) error {
 	}
 	hash := sha256.Sum256(numbers)
 	e := seenEvent{line, [8]byte(hash[:8])}
-	if first, seen := r.seen[key]; seen {
-		if first.numbers != e.numbers {
+	if first, seen := r.seen[idBytes]; seen {
+		if first.hash != e.hash {
 			return fmt.Errorf("the event %s has other numbers than in line %d", id, first.line)
 		}
 		r.repetitions++
 		return nil
 	}
-	r.seen[key] = e
-	r.sumOf(u.Hour).addEvent(u)
+	r.seen[idBytes] = e
+	r.sumsFor(u.Hour).addEvent(u)
 	return nil
 }
 
-// sumOf returns the sums that have an hour.
-func (r *received) sumOf(hour core.Date) *usageSums {
+// sumsFor returns the sums to which an event of an hour belongs. It moves start back if the hour makes an earlier day whole.
+func (r *receivedUsage) sumsFor(hour core.Date) *usageSums {
 	day := hour.Day()
 	if first := wholeDay(hour); r.from == 0 && (r.start == 0 || first < r.start) {
-		r.sums.events += r.before.events // the day before the former start is whole
-		for of, n := range r.before.of {
-			r.sums.add(of, n)
+		r.sums.events += r.partialDay.events // the day before the former start is whole
+		for key, n := range r.partialDay.byKey {
+			r.sums.add(key, n)
 		}
-		r.before, r.start = usageSums{}, first
+		r.partialDay, r.start = usageSums{}, first
 	}
 	switch {
 	case day >= r.to || day < r.start && r.from != 0:
-		r.outside++
+		r.otherDays++
 		return new(usageSums)
 	case day < r.start:
-		return &r.before
+		return &r.partialDay
 	}
 	return &r.sums
 }
 
-// wholeDay returns the first day that begins at an hour or later.
+// wholeDay returns the first day that begins at the hour or later.
 func wholeDay(hour core.Date) core.Date {
 	if day := hour.Day(); day.Start().Equal(hour.Start()) {
 		return day
@@ -205,12 +209,12 @@ func wholeDay(hour core.Date) core.Date {
 	return hour.Day() + 1
 }
 
-// count returns the numbers of users and of keys with events.
-func (r *received) count() (users, keys int) {
-	for of := range maps.Keys(r.sums.of) {
+// counts returns the numbers of users and of keys with events.
+func (r *receivedUsage) counts() (users, keys int) {
+	for key := range maps.Keys(r.sums.byKey) {
 		switch {
-		case of.meter != core.MeterCount: // each event has this one
-		case of.key != "":
+		case key.meter != requestCount: // each user and key has this sum: it counts once
+		case key.key != "":
 			keys++
 		default:
 			users++
@@ -219,7 +223,7 @@ func (r *received) count() (users, keys int) {
 	return users, keys
 }
 
-// oneLine returns an error of the JSON package as one short line.
+// oneLine returns the first line of an error of the JSON package.
 func oneLine(err error) error {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New(printable(text))

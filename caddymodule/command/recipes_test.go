@@ -21,7 +21,7 @@ import (
 // goFile matches a Go file of a document that begins with its name.
 var goFile = regexp.MustCompile("(?ms)^```go\n(// ([a-z]+\\.go)\n.*?)^```$")
 
-// billingReceiver is a receiver of docs/recipes.md, as a process, with the billing system that it sends to.
+// billingReceiver is a receiver of docs/recipes.md that runs as a process, and the billing system to which it sends.
 type billingReceiver struct {
 	*billing
 	t       *testing.T
@@ -32,7 +32,7 @@ type billingReceiver struct {
 	process *exec.Cmd
 }
 
-// newBillingReceiver compiles receiver.go with another file of docs/recipes.md.
+// newBillingReceiver compiles receiver.go and the file of a billing system from docs/recipes.md.
 func newBillingReceiver(t *testing.T, name string, b *billing) *billingReceiver {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/recipes.md")
@@ -109,8 +109,8 @@ func (r *billingReceiver) wantSums(want map[string]int64) {
 	}
 }
 
-// The receivers of docs/recipes.md bill what the report says: when the billing system fails, when its answer is lost, when they are killed, and when the feed is
-// written again. What they have stored passes usage verify.
+// The receivers of docs/recipes.md bill the same sums as the report, although the billing system fails, an answer is lost, the receivers are killed, and the
+// feed is rewound. The files of the receivers pass usage verify.
 func TestBillingRecipes(t *testing.T) {
 	receivers := []*billingReceiver{
 		newBillingReceiver(t, "stripe", newBilling(t, stripe)),

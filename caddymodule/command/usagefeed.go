@@ -27,13 +27,13 @@ type feedBody struct {
 	NextHour core.Date `json:"next_hour"`
 }
 
-// feedView is the state of a usage feed, as the admin API and the command show it.
+// feedView is the state of a usage feed, as Caddy's admin endpoint and the command show it.
 type feedView struct {
 	AccountID    string             `json:"account_id"`
-	Wanted       bool               `json:"wanted"`        // an active webhook names the type
-	NextHour     *core.Date         `json:"next_hour"`     // the first hour that is not written; nil: nothing was written yet
+	Wanted       bool               `json:"wanted"`        // an active webhook names limitkeeper.usage
+	NextHour     *core.Date         `json:"next_hour"`     // the first hour that is not written; nil before the feed begins
 	WaitingUsers []core.WaitingUser `json:"waiting_users"` // see [core.UsageFeed.FirstWaiting]
-	WaitingCount int                `json:"waiting_count"`
+	WaitingCount int                `json:"waiting_count"` // of all waiting users
 }
 
 func viewFeed(account string) func(service.UsageFeedState) feedView {
@@ -85,7 +85,7 @@ func runUsageFeed(c *adminClient, args []string) error {
 	return c.printFeed(v)
 }
 
-// printFeed prints the state of a feed for people.
+// printFeed prints the state of a feed as text.
 func (c *adminClient) printFeed(v feedView) error {
 	if !v.Wanted {
 		if err := c.printf("No active webhook names the type limitkeeper.usage: nothing is written.\n"); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/service"
 )
 
-// feedServer is a running server with an account that has traffic on the day before yesterday, and a webhook for its usage events.
+// feedServer is a running server with an account, a plan, and webhooks that want the usage feed. Its clock begins an hour before day.
 type feedServer struct {
 	*server
 	machine *clocktest.Clock
@@ -32,7 +32,7 @@ type feedServer struct {
 	day     time.Time // the day before yesterday
 }
 
-// newFeedServer starts a server an hour before a day, with webhooks to URLs.
+// newFeedServer starts a feedServer with a webhook for each URL.
 func newFeedServer(t *testing.T, urls ...string) *feedServer {
 	f := &feedServer{server: newServer(t), day: time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -2)}
 	f.machine = clocktest.New(f.day.Add(-time.Hour))
@@ -54,7 +54,7 @@ func newFeedServer(t *testing.T, urls ...string) *feedServer {
 	return f
 }
 
-// user creates a user with an external id, and with a key that draws on its plan.
+// user creates a user with an external id, and a key without a plan of its own.
 func (f *feedServer) user(name string) (u *core.User, secret string) {
 	f.T.Helper()
 	u, err := f.Service().CreateUser(f.T.Context(), f.account, core.UserPatch{Name: &name, ExternalID: core.Some("cus_" + name), PlanID: core.Some(f.plan.ID)})
@@ -71,7 +71,7 @@ func (f *feedServer) key(u *core.User, p core.KeyPatch) (*core.Key, string) {
 	return k, secret
 }
 
-// use makes requests of 100 tokens.
+// use makes n requests of 100 tokens each, with a hold if hold is given. It returns the last decision.
 func (f *feedServer) use(secret string, n int, hold ...time.Duration) (d service.Decision) {
 	f.T.Helper()
 	for range n {
@@ -89,7 +89,7 @@ func (f *feedServer) use(secret string, n int, hold ...time.Duration) (d service
 // passTo advances the clock to a time.
 func (f *feedServer) passTo(to time.Time) { f.machine.Pass(to.Sub(f.machine.Wall())) }
 
-// write writes the hours that can be written.
+// write writes all writable hours of the feed.
 func (f *feedServer) write() {
 	f.T.Helper()
 	for more := true; more; {
@@ -99,7 +99,7 @@ func (f *feedServer) write() {
 	}
 }
 
-// delivered writes the hours that can be written, and waits until all events are delivered.
+// delivered writes all writable hours, and waits until all events are delivered.
 func (f *feedServer) delivered() {
 	f.T.Helper()
 	f.write()
@@ -164,7 +164,7 @@ func (b *bodies) all() []string {
 	return slices.Clone(b.lines)
 }
 
-// traffic makes the traffic of three users on two days. It returns the second key of the first user, and the last user.
+// traffic makes requests of three users on two days. It returns the second key of anna, and carl.
 func (f *feedServer) traffic() (spare *core.Key, carl *core.User) {
 	anna, secret := f.user("anna")
 	spare, second := f.key(anna, core.KeyPatch{})
@@ -189,7 +189,7 @@ func (f *feedServer) traffic() (spare *core.Key, carl *core.User) {
 	return spare, carl
 }
 
-// What a receiver has stored is compared with the report to the unit: a lost, doubled, altered or strange event is found.
+// usage verify finds each lost, altered or foreign event, and ignores repetitions.
 func TestUsageVerify(t *testing.T) {
 	b := newBodies(t)
 	f := newFeedServer(t, b.URL)
@@ -254,7 +254,7 @@ func TestUsageVerify(t *testing.T) {
 		{"no JSON", []string{"{", lines[0][1:]}, nil, "2 of its lines are not JSON, and line 1 is the first", nil},
 		{"no object", with("[" + lines[0] + "]"), nil, "not the body of a delivery: want a JSON object", nil},
 		{"no usage", with(`{"id":"evt_1","source":"` + core.EventSource(f.account) + `","type":"limitkeeper.usage","data":{"user_id":"1"}}`), nil, "not the data of an event limitkeeper.usage", nil},
-		{"a long line", with(strings.Repeat("x", maxReceived+1)), nil, fmt.Sprintf("line %d has more than 65536 bytes", len(lines)+1), nil},
+		{"a long line", with(strings.Repeat("x", maxReceivedLine+1)), nil, fmt.Sprintf("line %d has more than 65536 bytes", len(lines)+1), nil},
 		{"the day before, too", lines, []string{"--from", f.day.AddDate(0, 0, -1).Format(time.DateOnly)}, "", []string{fmt.Sprintf("Events %d,", len(lines)), "equal"}},
 		{"a day without traffic", lines, []string{"--from", f.day.AddDate(0, 0, 1).Format(time.DateOnly)}, "", []string{"Events 0,", "equal"}},
 		{"up to today", lines, []string{"--to", time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)}, "", []string{"are not written yet: their usage is missing in the events."}},
@@ -288,7 +288,7 @@ func TestUsageVerify(t *testing.T) {
 	}
 }
 
-// A user with an open hold waits: verify and feed say so. After the settlement the sums are equal.
+// A user with an open hold waits, and usage verify and usage feed show this. After the settlement, the sums are equal.
 func TestUsageVerifyWaiting(t *testing.T) {
 	b := newBodies(t)
 	f := newFeedServer(t, b.URL)

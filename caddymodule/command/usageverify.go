@@ -30,14 +30,14 @@ func usageVerifyCommand() *cobra.Command {
 	return cmd
 }
 
-// maxDifferences bounds the differences that a verification shows.
+// maxDifferences bounds the differences that a verification lists.
 const maxDifferences = 50
 
-// usageDifference is a number that differs.
+// usageDifference is a number that differs between the received events and the report.
 type usageDifference struct {
-	Of       string `json:"of"` // such as user 17, key key_… or deleted users
+	Of       string `json:"of"` // user 17, key key_… or deleted users
 	Meter    string `json:"meter"`
-	Number   string `json:"number"`
+	Number   string `json:"number"` // allowed, denied, adjusted or used
 	Received int64  `json:"received"`
 	Report   int64  `json:"report"`
 }
@@ -46,9 +46,9 @@ type usageDifference struct {
 type verification struct {
 	From            core.Date         `json:"from"`
 	To              core.Date         `json:"to"`     // the day after the last one
-	Events          int               `json:"events"` // of the days, each once
+	Events          int               `json:"events"` // the events of these days, each counted once
 	Repetitions     int               `json:"repetitions"`
-	OtherEvents     int               `json:"other_events"` // of other types
+	OtherEvents     int               `json:"other_events"` // events of other types
 	OtherDays       int               `json:"other_days"`   // events of other days
 	CutLines        int               `json:"cut_lines"`    // lines that are not JSON
 	FirstCutLine    int64             `json:"first_cut_line,omitzero"`
@@ -57,11 +57,11 @@ type verification struct {
 	DeletedUsers    int               `json:"deleted_users"` // users with events that the report does not list
 	DeletedKeys     int               `json:"deleted_keys"`  // keys with events that the report does not list
 	DifferenceCount int               `json:"difference_count"`
-	Differences     []usageDifference `json:"differences"` // the first ones
+	Differences     []usageDifference `json:"differences"` // the first maxDifferences
 	NextHour        core.Date         `json:"next_hour"`
 	WaitingCount    int               `json:"waiting_count"`
 
-	waiting []core.WaitingUser
+	waiting []core.WaitingUser // the first waiting users, see feedView
 }
 
 func runUsageVerify(c *adminClient, args []string) error {
@@ -80,7 +80,7 @@ func runUsageVerify(c *adminClient, args []string) error {
 	return err
 }
 
-// verifyUsage reads the received events and the report, and compares both.
+// verifyUsage compares the received events with the report.
 func (c *adminClient) verifyUsage(account string) (*verification, error) {
 	var feed feedView
 	if err := c.fetch(http.MethodGet, adminBase+feedPath(account), nil, &feed); err != nil {
@@ -92,7 +92,7 @@ func (c *adminClient) verifyUsage(account string) (*verification, error) {
 	case feed.NextHour == nil:
 		return nil, errors.New("no event is written yet: create a webhook that names the type limitkeeper.usage")
 	}
-	r := &received{account: feed.AccountID, to: feed.NextHour.Day()}
+	r := &receivedUsage{account: feed.AccountID, to: feed.NextHour.Day()}
 	for flag, day := range map[string]*core.Date{"from": &r.from, "to": &r.to} {
 		if text := c.flags.String(flag); text != "" {
 			var err error
@@ -105,8 +105,8 @@ func (c *adminClient) verifyUsage(account string) (*verification, error) {
 		return nil, err
 	}
 	switch {
-	case r.start == 0 && r.cut > 0:
-		return nil, fmt.Errorf("the file has no event limitkeeper.usage: %d of its lines are not JSON, and line %d is the first. Want the body of one delivery in each line", r.cut, r.firstCut)
+	case r.start == 0 && r.cutLines > 0:
+		return nil, fmt.Errorf("the file has no event limitkeeper.usage: %d of its lines are not JSON, and line %d is the first. Want the body of one delivery in each line", r.cutLines, r.firstCutLine)
 	case r.start == 0:
 		return nil, errors.New("the file has no event limitkeeper.usage: name the days with --from and --to")
 	case r.start >= r.to && c.flags.String("to") != "":
@@ -114,11 +114,11 @@ func (c *adminClient) verifyUsage(account string) (*verification, error) {
 	case r.start >= r.to:
 		return nil, fmt.Errorf("there is no whole day to compare: the first one is %v, and the hours from %v on are not written yet. Name a later day with --to", r.start, *feed.NextHour)
 	}
-	v := &verification{From: r.start, To: r.to, Events: r.sums.events, Repetitions: r.repetitions, OtherEvents: r.others, OtherDays: r.outside + r.before.events,
-		CutLines: r.cut, FirstCutLine: r.firstCut, NextHour: *feed.NextHour, WaitingCount: feed.WaitingCount, Differences: []usageDifference{}, waiting: feed.WaitingUsers}
-	v.Users, v.Keys = r.count()
+	v := &verification{From: r.start, To: r.to, Events: r.sums.events, Repetitions: r.repetitions, OtherEvents: r.otherEvents, OtherDays: r.otherDays + r.partialDay.events,
+		CutLines: r.cutLines, FirstCutLine: r.firstCutLine, NextHour: *feed.NextHour, WaitingCount: feed.WaitingCount, Differences: []usageDifference{}, waiting: feed.WaitingUsers}
+	v.Users, v.Keys = r.counts()
 	for _, groups := range []string{"user,meter", "key,meter"} {
-		if err := c.compare(account, groups, v, &r.sums); err != nil {
+		if err := c.compareReport(account, groups, v, &r.sums); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +126,7 @@ func (c *adminClient) verifyUsage(account string) (*verification, error) {
 }
 
 // readReceived reads the file that --received names.
-func (c *adminClient) readReceived(r *received) error {
+func (c *adminClient) readReceived(r *receivedUsage) error {
 	name, in := c.flags.String("received"), c.in
 	switch name {
 	case "":
@@ -147,7 +147,7 @@ func (c *adminClient) readReceived(r *received) error {
 	return nil
 }
 
-// reportedUsage is a row of the report.
+// reportedUsage is a row of the report by user and meter, or by key and meter.
 type reportedUsage struct {
 	UserID *int64  `json:"user_id"`
 	KeyID  *string `json:"key_id"`
@@ -159,152 +159,152 @@ type reportedUsage struct {
 
 // comparison compares sums with the rows of a report by user or by key. It removes the sums that it has compared.
 //
-// The report counts an adjustment of a shared plan at the user, and a moved key at its new user. So keys are compared by their ids alone, and without
-// adjustments. A deleted user or key has no row of its own. The row without a user is that of all deleted users.
+// In a report by key, an adjustment of a shared plan is in the row of the user without a key, and a moved key is at its new user. So keys are compared by
+// their ids alone, and without adjustments. A deleted user or key has no row of its own. The row without a user has the sum of all deleted users.
 type comparison struct {
 	*verification
-	sums    map[usageOf]core.UsageMeter
-	keys    bool                       // compares keys, and not users
-	listed  map[usageOf]bool           // users or keys with rows, without a meter
+	sums    map[sumKey]core.UsageMeter
+	byKey   bool                       // the report is by key, otherwise by user
+	listed  map[sumKey]bool            // the users or keys with rows; the meter of each is ""
 	deleted map[string]core.UsageMeter // by meter: the row of the deleted users
 }
 
-// compare reads the report with these groups, and adds the differences.
-func (c *adminClient) compare(account, groups string, v *verification, sums *usageSums) error {
+// compareReport reads the report by user or by key, and adds the differences to v.
+func (c *adminClient) compareReport(account, groups string, v *verification, sums *usageSums) error {
 	query := url.Values{"account": {account}, "from": {v.From.String()}, "to": {v.To.String()}, "group_by": {groups}, "format": {"ndjson"}}
 	resp, err := c.request(http.MethodGet, adminBase+"usage?"+query.Encode(), nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	x := &comparison{v, sums.of, strings.HasPrefix(groups, "key"), map[usageOf]bool{}, map[string]core.UsageMeter{}}
+	x := &comparison{v, sums.byKey, strings.HasPrefix(groups, "key"), map[sumKey]bool{}, map[string]core.UsageMeter{}}
 	for rows := json.NewDecoder(resp.Body); ; {
 		var row reportedUsage
 		switch err := rows.Decode(&row); {
 		case errors.Is(err, io.EOF):
-			x.compareRest()
+			x.compareUnlisted()
 			return nil
 		case err != nil:
 			return fmt.Errorf("the report is incomplete: run the command again, and read the log of the server: %w", err)
 		}
 		x.compareRow(&row, row.Meter, row.UsageMeter)
 		if row.Meter == core.MeterRequests {
-			x.compareRow(&row, core.MeterCount, requestNumbers(core.Traffic{Allowed: core.OrZero(row.RequestsAllowed), Denied: core.OrZero(row.RequestsDenied)}))
+			x.compareRow(&row, requestCount, requestCounts(core.Traffic{Allowed: core.OrZero(row.RequestsAllowed), Denied: core.OrZero(row.RequestsDenied)}))
 		}
 	}
 }
 
-// compareRow compares the numbers of a meter in a row.
+// compareRow compares the numbers of a meter in a row with the sum of the events.
 func (x *comparison) compareRow(row *reportedUsage, meter string, report core.UsageMeter) {
-	of := usageOf{meter: meter}
+	key := sumKey{meter: meter}
 	switch {
-	case x.keys && row.KeyID == nil:
+	case x.byKey && row.KeyID == nil:
 		return
-	case x.keys:
-		of.key = *row.KeyID
+	case x.byKey:
+		key.key = *row.KeyID
 	case row.UserID == nil:
 		x.deleted[meter] = report
 		return
 	default:
-		of.user = *row.UserID
+		key.user = *row.UserID
 	}
-	x.compare(of.name(), meter, x.sums[of], report, x.keys)
-	delete(x.sums, of)
-	x.listed[usageOf{user: of.user, key: of.key}] = true
+	x.addDifferences(key.name(), meter, x.sums[key], report, x.byKey)
+	delete(x.sums, key)
+	x.listed[sumKey{user: key.user, key: key.key}] = true
 }
 
-// compareRest compares the sums without a row.
-func (x *comparison) compareRest() {
-	rest := map[string]core.UsageMeter{} // of the users that the report does not list
-	for _, of := range slices.SortedFunc(maps.Keys(x.sums), usageOf.compare) {
-		switch n := x.sums[of]; {
-		case x.keys != (of.key != ""):
-		case x.listed[usageOf{user: of.user, key: of.key}]:
-			x.compare(of.name(), of.meter, n, core.UsageMeter{}, x.keys)
-		case x.keys && of.meter == core.MeterCount: // each event has this meter
+// compareUnlisted compares the sums without a row.
+func (x *comparison) compareUnlisted() {
+	deleted := map[string]core.UsageMeter{} // by meter: the sums of the users that the report does not list
+	for _, key := range slices.SortedFunc(maps.Keys(x.sums), sumKey.compare) {
+		switch n := x.sums[key]; {
+		case x.byKey != (key.key != ""):
+		case x.listed[sumKey{user: key.user, key: key.key}]:
+			x.addDifferences(key.name(), key.meter, n, core.UsageMeter{}, x.byKey)
+		case x.byKey && key.meter == requestCount: // each key has this sum: the key counts once
 			x.DeletedKeys++
-		case !x.keys:
-			rest[of.meter] = rest[of.meter].Plus(n)
-			if of.meter == core.MeterCount {
+		case !x.byKey:
+			deleted[key.meter] = deleted[key.meter].Plus(n)
+			if key.meter == requestCount {
 				x.DeletedUsers++
 			}
 		}
 	}
 	for meter := range x.deleted {
-		rest[meter] = rest[meter].Plus(core.UsageMeter{}) // so that rest has each meter
+		deleted[meter] = deleted[meter].Plus(core.UsageMeter{}) // adds a meter that no event has
 	}
-	for _, meter := range slices.Sorted(maps.Keys(rest)) {
-		x.compare("deleted users", meter, rest[meter], x.deleted[meter], false)
+	for _, meter := range slices.Sorted(maps.Keys(deleted)) {
+		x.addDifferences("deleted users", meter, deleted[meter], x.deleted[meter], false)
 	}
 }
 
 // compare orders sums by user, key and meter.
-func (of usageOf) compare(b usageOf) int {
-	return cmp.Or(cmp.Compare(of.user, b.user), cmp.Compare(of.key, b.key), cmp.Compare(of.meter, b.meter))
+func (k sumKey) compare(b sumKey) int {
+	return cmp.Or(cmp.Compare(k.user, b.user), cmp.Compare(k.key, b.key), cmp.Compare(k.meter, b.meter))
 }
 
-// name returns the user or key of a sum, for people.
-func (of usageOf) name() string {
-	if of.key != "" {
-		return "key " + of.key
+// name returns the user or key of a sum for display.
+func (k sumKey) name() string {
+	if k.key != "" {
+		return "key " + k.key
 	}
-	return fmt.Sprint("user ", of.user)
+	return fmt.Sprint("user ", k.user)
 }
 
-// compare adds the numbers that differ. Of keys, it compares the traffic only.
-func (v *verification) compare(of, meter string, got, want core.UsageMeter, ofKey bool) {
-	if meter == core.MeterCount {
+// addDifferences adds the numbers of a sum that differ. It does not compare adjusted and used of a key.
+func (v *verification) addDifferences(of, meter string, received, report core.UsageMeter, ofKey bool) {
+	if meter == requestCount {
 		meter = "(number of requests)"
 	}
-	one := func(number string, got, want int64) {
-		if got == want {
+	add := func(number string, received, report int64) {
+		if received == report {
 			return
 		}
 		if v.DifferenceCount++; len(v.Differences) < maxDifferences {
-			v.Differences = append(v.Differences, usageDifference{of, meter, number, got, want})
+			v.Differences = append(v.Differences, usageDifference{of, meter, number, received, report})
 		}
 	}
-	one("allowed", got.Allowed, want.Allowed)
-	one("denied", got.Denied, want.Denied)
+	add("allowed", received.Allowed, report.Allowed)
+	add("denied", received.Denied, report.Denied)
 	if !ofKey {
-		one("adjusted", got.Adjusted, want.Adjusted)
-		one("used", got.Used, want.Used)
+		add("adjusted", received.Adjusted, report.Adjusted)
+		add("used", received.Used, report.Used)
 	}
 }
 
-// printVerification prints a result for people.
+// printVerification prints a verification as text.
 func (c *adminClient) printVerification(v *verification) error {
 	var text strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
-	say("Events %d, repetitions %d, users %d, keys %d, days %d: from %v up to, and without, %v.", v.Events, v.Repetitions, v.Users, v.Keys, int(v.To-v.From), v.From, v.To)
+	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	line("Events %d, repetitions %d, users %d, keys %d, days %d: from %v up to, and without, %v.", v.Events, v.Repetitions, v.Users, v.Keys, int(v.To-v.From), v.From, v.To)
 	if v.OtherEvents+v.OtherDays > 0 {
-		say("Not compared: %d usage events of other days, %d events of other types.", v.OtherDays, v.OtherEvents)
+		line("Not compared: %d usage events of other days, %d events of other types.", v.OtherDays, v.OtherEvents)
 	}
 	if v.CutLines > 0 {
-		say("Lines that are not JSON, as a crash of the receiver leaves them: %d. The first is line %d.", v.CutLines, v.FirstCutLine)
+		line("Lines that are not JSON, as a crash of the receiver leaves them: %d. The first is line %d.", v.CutLines, v.FirstCutLine)
 	}
 	if v.DeletedUsers > 0 {
-		say("The report does not list %d of the users: their sum is compared with the row of the deleted users.", v.DeletedUsers)
+		line("The report does not list %d of the users: their sum is compared with the row of the deleted users.", v.DeletedUsers)
 	}
 	if v.DeletedKeys > 0 {
-		say("The report does not list %d of the keys, which are deleted: their usage is compared as that of their users.", v.DeletedKeys)
+		line("The report does not list %d of the keys, which are deleted: their usage is compared as that of their users.", v.DeletedKeys)
 	}
 	if v.NextHour.Day() < v.To {
-		say("The hours from %v on are not written yet: their usage is missing in the events.", v.NextHour)
+		line("The hours from %v on are not written yet: their usage is missing in the events.", v.NextHour)
 	}
 	waiting := 0
 	for _, w := range v.waiting {
 		if w.From.Day() < v.To {
 			if waiting++; waiting <= 3 {
-				say("User %d waits for the end of its holds: its hours from %v on are not written yet.", w.UserID, w.From)
+				line("User %d waits for the end of its holds: its hours from %v on are not written yet.", w.UserID, w.From)
 			}
 		}
 	}
 	if waiting > 3 {
-		say("%d users wait in all: limitkeeper usage feed lists them.", v.WaitingCount)
+		line("%d users wait in all: limitkeeper usage feed lists the first 100.", v.WaitingCount)
 	}
 	if v.DifferenceCount == 0 {
-		say("All sums are equal to the report.")
+		line("All sums are equal to the report.")
 		return c.printf("%s", text.String())
 	}
 	if err := c.printf("%s", text.String()); err != nil {
