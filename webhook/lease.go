@@ -67,6 +67,6 @@ func (l *lease) keepRenewing(ctx context.Context, lost context.CancelFunc) {
 // release ends the lease, so that another process need not wait for leaseDuration.
 func (l *lease) release() {
 	if l.store != nil {
-		_, _ = l.store.Lease(context.Background(), leaseName, l.holder, 0) // after an error, the lease ends by itself
+		_, _ = l.store.Lease(context.Background(), leaseName, l.holder, 0) // after an error, the lease ends after leaseDuration
 	}
 }

@@ -15,7 +15,7 @@ type queue struct {
 
 	waiting []waitingEvent // in the order of Seq, with the events whose attempts are running
 	last    int64          // the Seq of the last event that was read
-	total   int            // the number of waiting events, with those that are only in the store
+	total   int            // the number of waiting events in memory and in the store
 	more    bool           // the store may have waiting events after last
 
 	// failedSubjects has each subject whose first waiting event has failed. The value reports whether later events of the subject were skipped: they are

@@ -87,7 +87,7 @@ func refusePrivate(_ context.Context, _, address string, _ syscall.RawConn) erro
 	return nil
 }
 
-// body is the body of a delivery. It has the members type, timestamp and data of Standard Webhooks, and those of a CloudEvents 1.0 event in JSON:
+// body is the body of a delivery. It has the members type, timestamp and data of Standard Webhooks, and the members of a CloudEvents 1.0 event in JSON:
 // https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md.
 type body struct {
 	SpecVersion string         `json:"specversion"`

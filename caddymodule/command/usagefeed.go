@@ -94,7 +94,7 @@ func (c *adminClient) printFeed(v feedView) error {
 	}
 	switch {
 	case v.NextHour != nil:
-		err := c.printf("Next hour      %v: all earlier hours are written, but those of the waiting users\nWaiting users  %d\n", *v.NextHour, v.WaitingCount)
+		err := c.printf("Next hour      %v: all earlier hours are written, except hours of waiting users\nWaiting users  %d\n", *v.NextHour, v.WaitingCount)
 		if err != nil || v.WaitingCount == 0 {
 			return err
 		}

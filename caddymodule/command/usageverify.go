@@ -275,36 +275,36 @@ func (v *verification) addDifferences(of, meter string, received, report core.Us
 // printVerification prints a verification as text.
 func (c *adminClient) printVerification(v *verification) error {
 	var text strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
-	line("Events %d, repetitions %d, users %d, keys %d, days %d: from %v up to, and without, %v.", v.Events, v.Repetitions, v.Users, v.Keys, int(v.To-v.From), v.From, v.To)
+	addLine := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	addLine("Events %d, repetitions %d, users %d, keys %d, days %d: from %v until %v (exclusive).", v.Events, v.Repetitions, v.Users, v.Keys, int(v.To-v.From), v.From, v.To)
 	if v.OtherEvents+v.OtherDays > 0 {
-		line("Not compared: %d usage events of other days, %d events of other types.", v.OtherDays, v.OtherEvents)
+		addLine("Not compared: %d usage events of other days, %d events of other types.", v.OtherDays, v.OtherEvents)
 	}
 	if v.CutLines > 0 {
-		line("Lines that are not JSON, as a crash of the receiver leaves them: %d. The first is line %d.", v.CutLines, v.FirstCutLine)
+		addLine("Lines that are not JSON, as a crash of the receiver leaves them: %d. The first is line %d.", v.CutLines, v.FirstCutLine)
 	}
 	if v.DeletedUsers > 0 {
-		line("The report does not list %d of the users: their sum is compared with the row of the deleted users.", v.DeletedUsers)
+		addLine("The report does not list %d of the users: their sum is compared with the row of the deleted users.", v.DeletedUsers)
 	}
 	if v.DeletedKeys > 0 {
-		line("The report does not list %d of the keys, which are deleted: their usage is compared as that of their users.", v.DeletedKeys)
+		addLine("The report does not list %d of the keys, which are deleted: their usage is compared as that of their users.", v.DeletedKeys)
 	}
 	if v.NextHour.Day() < v.To {
-		line("The hours from %v on are not written yet: their usage is missing in the events.", v.NextHour)
+		addLine("The hours from %v on are not written yet: their usage is missing in the events.", v.NextHour)
 	}
 	waiting := 0
 	for _, w := range v.waiting {
 		if w.From.Day() < v.To {
 			if waiting++; waiting <= 3 {
-				line("User %d waits for the end of its holds: its hours from %v on are not written yet.", w.UserID, w.From)
+				addLine("User %d waits for the end of its holds: its hours from %v on are not written yet.", w.UserID, w.From)
 			}
 		}
 	}
 	if waiting > 3 {
-		line("%d users wait in all: limitkeeper usage feed lists the first 100.", v.WaitingCount)
+		addLine("%d users wait in all: limitkeeper usage feed lists the first 100.", v.WaitingCount)
 	}
 	if v.DifferenceCount == 0 {
-		line("All sums are equal to the report.")
+		addLine("All sums are equal to the report.")
 		return c.printf("%s", text.String())
 	}
 	if err := c.printf("%s", text.String()); err != nil {

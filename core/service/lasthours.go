@@ -7,8 +7,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A transaction that deletes a user writes the last hours of the user: those that the feed has not written, the present one included. The hours are read
-// before the transaction. Usage that is counted in the milliseconds between this read and the transaction is missing in the feed.
+// The last hours of a deleted user are the hours that the feed has not written, including the present one. The service reads the last hours before the
+// transaction that deletes the user, and the transaction writes their events. The feed lacks the usage that is counted in the milliseconds in between.
 
 // unreadHoursError is the error of a transaction that deletes users whose last hours were not read before.
 type unreadHoursError struct {
