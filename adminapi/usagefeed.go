@@ -13,12 +13,13 @@ func viewUsageFeed(f service.UsageFeedState) object {
 	return object{{"wanted", f.Wanted}, {"next_hour", orNull(f.Next)}, {"waiting_users", waiting}, {"waiting_count", len(f.Waiting)}}
 }
 
+// usageFeed answers with the state of the feed.
 func usageFeed(c *call) error {
 	f, err := c.svc.UsageFeed(c.ctx(), c.account)
 	return reply(viewUsageFeed)(c, http.StatusOK, f, err)
 }
 
-// rewindUsageFeed makes the feed write hours again.
+// rewindUsageFeed makes the feed write the hours from next_hour on again.
 func rewindUsageFeed(c *call) error {
 	from, err := decode(c, readNextHour)
 	if err != nil {
@@ -28,6 +29,7 @@ func rewindUsageFeed(c *call) error {
 	return reply(viewUsageFeed)(c, http.StatusOK, f, err)
 }
 
+// readNextHour reads the body of rewindUsageFeed.
 func readNextHour(m *members) core.Date {
 	m.Ignore("wanted", "waiting_users", "waiting_count")
 	hour, err := core.ParseHour(m.Word("next_hour"))

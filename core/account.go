@@ -28,7 +28,7 @@ type Account struct {
 	Disabled    bool     `json:"disabled,omitempty"`     // until the operator enables the account, see [Account.Closed]
 	Deleting    bool     `json:"deleting,omitempty"`     // everything of the account is being removed, see [Store.PurgeAccount]
 
-	UsageFeed UsageFeed `json:"usage_feed,omitzero"`
+	UsageFeed UsageFeed `json:"usage_feed,omitzero"` // the progress of the feed
 
 	Import *AccountImport `json:"import,omitempty"` // the import that has created the account; nil for none
 }

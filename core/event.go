@@ -88,8 +88,8 @@ func (e *Event) Deliver(webhooks []*Webhook) {
 	}
 }
 
-// DeliverAgain takes the place of the event with the same id that the account remembers: it keeps its Seq and its pending deliveries. It reports whether
-// there are further ones.
+// DeliverAgain makes a new event replace known, the stored event with the same id: the new event takes over the Seq and the pending deliveries of known.
+// DeliverAgain reports whether the new event has further deliveries.
 func (e *Event) DeliverAgain(known *Event) (further bool) {
 	again := e.Deliveries
 	e.Seq, e.Deliveries = known.Seq, slices.Clone(known.Deliveries)

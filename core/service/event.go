@@ -11,13 +11,13 @@ import (
 // eventsPerTransaction is how many events one transaction changes.
 const eventsPerTransaction = 500
 
-// PutEvents stores the events that the account does not remember, and makes them pending for each active webhook that wants their type. An event
-// whose id the account remembers changes nothing, but an event [core.EventUsage] becomes pending again for the webhooks that have got it: a rewind of the feed
-// repeats it. Each new event gets its Seq; the Seq of a remembered event is set to 0. After an error some of the events
-// may be stored, and the call may be repeated.
+// PutEvents stores the events that the account does not remember, and makes them pending for each active webhook that wants their type. An event whose id
+// the account remembers changes nothing. But a remembered event [core.EventUsage] becomes pending again for each of these webhooks, because a rewind of the
+// feed repeats it. Each stored event gets its Seq. The Seq of an event that changes nothing is set to 0. After an error, some of the events may be
+// stored, and the call may be repeated.
 func (s *Service) PutEvents(ctx context.Context, account string, events ...*core.Event) error {
-	for some := range slices.Chunk(events, eventsPerTransaction) {
-		if err := s.transact(ctx, account, nil, func(b *Transaction) error { return b.PutEvents(some...) }); err != nil {
+	for batch := range slices.Chunk(events, eventsPerTransaction) {
+		if err := s.transact(ctx, account, nil, func(b *Transaction) error { return b.PutEvents(batch...) }); err != nil {
 			return err
 		}
 	}

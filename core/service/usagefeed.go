@@ -16,8 +16,8 @@ import (
 // numbers are final, so no event corrects another one. An hour is final [core.UsageDelay] after its end, and after the user's holds of this and earlier
 // hours have ended.
 //
-// A scan writes a range of hours for all users and then for all keys. It passes the users with open holds. These users wait, and writeWaiting writes
-// their hours later.
+// A scan writes a range of hours of all users, and then of all keys. It leaves out users with open holds, and their keys. These users wait, and
+// writeWaiting writes their hours later.
 //
 // [core.Account.UsageFeed] has the progress. WriteUsage stores the progress after the events. After a crash between the two, the next call writes the
 // events again, with the same ids.
@@ -98,20 +98,20 @@ func (w *feedWriter) write() (more bool, err error) {
 	if !w.feed.Scanning() && len(w.feed.Waiting) == 0 {
 		return false, nil
 	}
-	if full, err := w.isFull(); err != nil || full {
+	if backlog, err := w.hasBacklog(); err != nil || backlog {
 		return false, err // more is false even if hours are left: the webhooks need time to deliver
 	}
 	if w.oldest, err = w.store.OldestHolds(w.ctx, w.account); err != nil {
 		return false, err
 	}
 	if len(w.feed.Waiting) > core.MaxWaitingUsers/2 { // make room for the users that the scan adds
-		if full, err := w.writeWaiting(); err != nil || full {
-			return full, err
+		if backlog, err := w.writeWaiting(); err != nil || backlog {
+			return backlog, err
 		}
 	}
 	for n := 0; w.feed.Scanning(); n++ {
-		full, err := w.isFull()
-		if err != nil || full || n == maxFeedBatches {
+		backlog, err := w.hasBacklog()
+		if err != nil || backlog || n == maxFeedBatches {
 			return err == nil, err
 		}
 		scan := w.scanUsers
@@ -122,12 +122,12 @@ func (w *feedWriter) write() (more bool, err error) {
 			return false, err
 		}
 	}
-	full, err := w.writeWaiting()
-	return full || w.feed.Next <= core.LastWritableHour(w.now), err
+	backlog, err := w.writeWaiting()
+	return backlog || w.feed.Next <= core.LastWritableHour(w.now), err
 }
 
-// isFull reports whether maxFeedPending events wait for one of the webhooks that want the feed.
-func (w *feedWriter) isFull() (bool, error) {
+// hasBacklog reports whether at least maxFeedPending events wait for one of the webhooks that want the feed.
+func (w *feedWriter) hasBacklog() (bool, error) {
 	for _, id := range w.webhooks {
 		_, pending, err := w.PendingEvents(w.ctx, w.account, id, 0, 0)
 		if err != nil || pending >= maxFeedPending {
@@ -198,9 +198,9 @@ func (w *feedWriter) scanKeys() error {
 }
 
 // writeWaiting writes the hours of each waiting user up to the hour of its oldest open hold, without that hour. A user without an open hold from a
-// scanned hour no longer waits. feedDeadlineGap before the store deletes an hour, the hour is written even if a hold is still open. full reports that
+// scanned hour no longer waits. feedDeadlineGap before the store deletes an hour, the hour is written even if a hold is still open. backlog reports that
 // hours are left because too many events wait.
-func (w *feedWriter) writeWaiting() (full bool, err error) {
+func (w *feedWriter) writeWaiting() (backlog bool, err error) {
 	for _, waiting := range slices.Clone(w.feed.Waiting) {
 		last := w.feed.LastScanned(waiting.UserID)
 		if at, holds := w.oldest[waiting.UserID]; holds {
@@ -210,8 +210,8 @@ func (w *feedWriter) writeWaiting() (full bool, err error) {
 			continue
 		}
 		for from := max(waiting.From, w.firstKept()); from <= last; from += maxScanHours {
-			if full, err := w.isFull(); err != nil || full {
-				return full, err
+			if backlog, err := w.hasBacklog(); err != nil || backlog {
+				return backlog, err
 			}
 			to := min(last, from+maxScanHours-1)
 			if err := w.runQuery(func() error { return w.writeUser(waiting.UserID, from, to) }); err != nil {
