@@ -29,8 +29,8 @@ type receivedEvent struct {
 	Data   jsontext.Value `json:"data"`
 }
 
-// sumKey identifies a sum of events: a meter of a key, or of a user if key is "".
-type sumKey struct {
+// sumID identifies a sum of events: a meter of a key, or of a user if key is "".
+type sumID struct {
 	user  int64
 	key   string
 	meter string // requestCount for the number of requests
@@ -41,15 +41,15 @@ const requestCount = core.MeterCount
 
 // usageSums are sums of events.
 type usageSums struct {
-	byKey  map[sumKey]core.UsageMeter
+	byID   map[sumID]core.UsageMeter
 	events int // the number of events
 }
 
-func (s *usageSums) add(key sumKey, n core.UsageMeter) {
-	if s.byKey == nil {
-		s.byKey = map[sumKey]core.UsageMeter{}
+func (s *usageSums) add(id sumID, n core.UsageMeter) {
+	if s.byID == nil {
+		s.byID = map[sumID]core.UsageMeter{}
 	}
-	s.byKey[key] = s.byKey[key].Plus(n)
+	s.byID[id] = s.byID[id].Plus(n)
 }
 
 // requestCounts returns the numbers of requests as the numbers of requestCount.
@@ -58,17 +58,17 @@ func requestCounts(n core.Traffic) core.UsageMeter {
 }
 
 func (s *usageSums) addEvent(u *core.UsageData) {
-	key := sumKey{user: u.UserID}
+	id := sumID{user: u.UserID}
 	if u.KeyID != nil {
-		key = sumKey{key: *u.KeyID}
+		id = sumID{key: *u.KeyID}
 	}
 	s.events++
 	for meter, n := range u.Meters {
-		key.meter = meter
-		s.add(key, n)
+		id.meter = meter
+		s.add(id, n)
 	}
-	key.meter = requestCount
-	s.add(key, requestCounts(u.Requests))
+	id.meter = requestCount
+	s.add(id, requestCounts(u.Requests))
 }
 
 // receivedUsage adds up the received events of whole days. It needs about 80 bytes for each event, with its id, line and hash, and 200 bytes for each meter
@@ -80,7 +80,7 @@ type receivedUsage struct {
 
 	seen       map[[16]byte]seenEvent // by id
 	sums       usageSums
-	partialDay usageSums // only if from is 0: the sums of the day before start. An event before this day makes it a whole day
+	partialDay usageSums // only if from is 0: the sums of the day before start. An earlier event, or one of its first hour, makes this day whole
 
 	repetitions  int
 	otherEvents  int // events of other types
@@ -186,8 +186,8 @@ func (r *receivedUsage) sumsFor(hour core.Date) *usageSums {
 	day := hour.Day()
 	if first := wholeDay(hour); r.from == 0 && (r.start == 0 || first < r.start) {
 		r.sums.events += r.partialDay.events // the day before the former start is whole
-		for key, n := range r.partialDay.byKey {
-			r.sums.add(key, n)
+		for id, n := range r.partialDay.byID {
+			r.sums.add(id, n)
 		}
 		r.partialDay, r.start = usageSums{}, first
 	}
@@ -211,10 +211,10 @@ func wholeDay(hour core.Date) core.Date {
 
 // counts returns the numbers of users and of keys with events.
 func (r *receivedUsage) counts() (users, keys int) {
-	for key := range maps.Keys(r.sums.byKey) {
+	for id := range maps.Keys(r.sums.byID) {
 		switch {
-		case key.meter != requestCount: // each user and key has this sum: it counts once
-		case key.key != "":
+		case id.meter != requestCount: // each user and key has this sum: it counts once
+		case id.key != "":
 			keys++
 		default:
 			users++

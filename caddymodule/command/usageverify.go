@@ -163,9 +163,9 @@ type reportedUsage struct {
 // their ids alone, and without adjustments. A deleted user or key has no row of its own. The row without a user has the sum of all deleted users.
 type comparison struct {
 	*verification
-	sums    map[sumKey]core.UsageMeter
+	sums    map[sumID]core.UsageMeter
 	byKey   bool                       // the report is by key, otherwise by user
-	listed  map[sumKey]bool            // the users or keys with rows; the meter of each is ""
+	listed  map[sumID]bool             // the users or keys with rows; the meter of each is ""
 	deleted map[string]core.UsageMeter // by meter: the row of the deleted users
 }
 
@@ -177,7 +177,7 @@ func (c *adminClient) compareReport(account, groups string, v *verification, sum
 		return err
 	}
 	defer resp.Body.Close()
-	x := &comparison{v, sums.byKey, strings.HasPrefix(groups, "key"), map[sumKey]bool{}, map[string]core.UsageMeter{}}
+	x := &comparison{v, sums.byID, strings.HasPrefix(groups, "key"), map[sumID]bool{}, map[string]core.UsageMeter{}}
 	for rows := json.NewDecoder(resp.Body); ; {
 		var row reportedUsage
 		switch err := rows.Decode(&row); {
@@ -196,36 +196,36 @@ func (c *adminClient) compareReport(account, groups string, v *verification, sum
 
 // compareRow compares the numbers of a meter in a row with the sum of the events.
 func (x *comparison) compareRow(row *reportedUsage, meter string, report core.UsageMeter) {
-	key := sumKey{meter: meter}
+	id := sumID{meter: meter}
 	switch {
 	case x.byKey && row.KeyID == nil:
 		return
 	case x.byKey:
-		key.key = *row.KeyID
+		id.key = *row.KeyID
 	case row.UserID == nil:
 		x.deleted[meter] = report
 		return
 	default:
-		key.user = *row.UserID
+		id.user = *row.UserID
 	}
-	x.addDifferences(key.name(), meter, x.sums[key], report, x.byKey)
-	delete(x.sums, key)
-	x.listed[sumKey{user: key.user, key: key.key}] = true
+	x.addDifferences(id.name(), meter, x.sums[id], report, x.byKey)
+	delete(x.sums, id)
+	x.listed[sumID{user: id.user, key: id.key}] = true
 }
 
 // compareUnlisted compares the sums without a row.
 func (x *comparison) compareUnlisted() {
 	deleted := map[string]core.UsageMeter{} // by meter: the sums of the users that the report does not list
-	for _, key := range slices.SortedFunc(maps.Keys(x.sums), sumKey.compare) {
-		switch n := x.sums[key]; {
-		case x.byKey != (key.key != ""):
-		case x.listed[sumKey{user: key.user, key: key.key}]:
-			x.addDifferences(key.name(), key.meter, n, core.UsageMeter{}, x.byKey)
-		case x.byKey && key.meter == requestCount: // each key has this sum: the key counts once
+	for _, id := range slices.SortedFunc(maps.Keys(x.sums), sumID.compare) {
+		switch n := x.sums[id]; {
+		case x.byKey != (id.key != ""):
+		case x.listed[sumID{user: id.user, key: id.key}]:
+			x.addDifferences(id.name(), id.meter, n, core.UsageMeter{}, x.byKey)
+		case x.byKey && id.meter == requestCount: // each key has this sum: the key counts once
 			x.DeletedKeys++
 		case !x.byKey:
-			deleted[key.meter] = deleted[key.meter].Plus(n)
-			if key.meter == requestCount {
+			deleted[id.meter] = deleted[id.meter].Plus(n)
+			if id.meter == requestCount {
 				x.DeletedUsers++
 			}
 		}
@@ -239,12 +239,12 @@ func (x *comparison) compareUnlisted() {
 }
 
 // compare orders sums by user, key and meter.
-func (k sumKey) compare(b sumKey) int {
+func (k sumID) compare(b sumID) int {
 	return cmp.Or(cmp.Compare(k.user, b.user), cmp.Compare(k.key, b.key), cmp.Compare(k.meter, b.meter))
 }
 
 // name returns the user or key of a sum for display.
-func (k sumKey) name() string {
+func (k sumID) name() string {
 	if k.key != "" {
 		return "key " + k.key
 	}
