@@ -102,6 +102,28 @@ func TestDoorsOfDisabledAccount(t *testing.T) {
 	}
 }
 
+// A gateway goes on serving an account that was renamed while, or after, it refused requests because the account was disabled.
+func TestRenameAfterDisabled(t *testing.T) {
+	d := newDoors(t)
+	set := func(disabled bool) {
+		t.Helper()
+		_, err := d.Service().SetAccountDisabled(t.Context(), d.ten.Account, disabled)
+		d.Must(err)
+	}
+	for _, name := range []string{"while disabled", "after enabled"} {
+		set(true)
+		d.wantUnknown("disabled")
+		if name == "after enabled" {
+			set(false)
+		}
+		_, err := d.Service().RenameAccount(t.Context(), d.ten.Account, name)
+		d.Must(err)
+		set(false)
+		d.wantOpen("renamed " + name)
+	}
+	d.WaitLog("the account is disabled: every key is unknown until limitkeeper account enable brings it back", 1)
+}
+
 // The same is true of a deleted account, before and after everything of it is removed. A new account with its name is served without a reload.
 func TestDoorsOfDeletedAccount(t *testing.T) {
 	d := newDoors(t)

@@ -119,7 +119,7 @@ func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Repla
 	}
 	v.at = v.decision.At
 	if o := v.decision.Outcome; (o == service.Unknown || o == service.Malformed) && account != "" && !svc.IsOpen(ctx, account) {
-		g.account.Store(nil) // the next request looks up the account by its name
+		g.noteClosed(ctx, svc, account)
 	}
 	if meter := v.decision.UnknownMeter; meter != "" {
 		g.warnOfMeter(meter, v.at)
@@ -184,6 +184,20 @@ func (g *Gateway) accountID(ctx context.Context, s *service.Service) (string, er
 	return a.ID, nil
 }
 
+// noteClosed forgets a deleted account, so that the next request looks up an account by the name. A disabled account stays: it may be renamed
+// before it is enabled again.
+func (g *Gateway) noteClosed(ctx context.Context, s *service.Service, account string) {
+	switch deleted, err := s.IsDeleted(ctx, account); {
+	case err != nil: // the next request tries again
+	case deleted:
+		g.account.Store(nil)
+	default:
+		g.noAccountLog.Do(func() { g.log.Warn(disabledAccount, zap.String("account", g.Account)) })
+	}
+}
+
+const disabledAccount = "the account is disabled: every key is unknown until limitkeeper account enable brings it back"
+
 // warnOfMissingAccount logs why every key is unknown.
 func (g *Gateway) warnOfMissingAccount(ctx context.Context, s *service.Service) {
 	message := "the account does not exist: every key is unknown until limitkeeper account create has created it"
@@ -192,7 +206,7 @@ func (g *Gateway) warnOfMissingAccount(ctx context.Context, s *service.Service) 
 	now, failed := s.RenamedAccount(ctx, g.Account)
 	switch {
 	case err == nil && a.Disabled:
-		message = "the account is disabled: every key is unknown until limitkeeper account enable brings it back"
+		message = disabledAccount
 	case failed == nil && now != nil:
 		message, fields = "the account has been renamed: every key is unknown until the config has its present name", append(fields, zap.String("renamed_to", now.Name))
 	}

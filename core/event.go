@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,16 +90,16 @@ func (e *Event) Deliver(webhooks []*Webhook) {
 }
 
 // DeliverAgain makes a new event replace known, the stored event with the same id: the new event takes over the Seq and the pending deliveries of known.
-// DeliverAgain reports whether the new event has further deliveries.
-func (e *Event) DeliverAgain(known *Event) (further bool) {
+// DeliverAgain reports whether that changes known: a pending delivery is new, or has new data.
+func (e *Event) DeliverAgain(known *Event) (changed bool) {
 	again := e.Deliveries
 	e.Seq, e.Deliveries = known.Seq, slices.Clone(known.Deliveries)
 	for _, d := range again {
 		if e.PendingFor(d.Webhook) == nil {
-			e.Deliveries, further = append(e.Deliveries, d), true
+			e.Deliveries, changed = append(e.Deliveries, d), true
 		}
 	}
-	return further
+	return changed || len(e.Deliveries) > 0 && !bytes.Equal(e.Data, known.Data)
 }
 
 // PendingFor returns the pending delivery for a webhook, nil for none.

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -65,7 +66,7 @@ func (d *Deliverer) try(ctx context.Context, a attempt) attempt {
 	if a.err = err; err != nil {
 		return a
 	}
-	result := d.send(ctx, a.hook, e)
+	result := d.send(ctx, slog.LevelDebug, a.hook, e)
 	if result.Status == 0 && ctx.Err() != nil { // the deliverer was stopped: the next holder of the lease repeats the request
 		a.err = ctx.Err()
 		return a
@@ -79,12 +80,12 @@ func (d *Deliverer) try(ctx context.Context, a attempt) attempt {
 	return a
 }
 
-// send sends an event, and returns the attempt for the log.
-func (d *Deliverer) send(ctx context.Context, w *core.Webhook, e *core.Event) *core.Attempt {
+// send sends an event, and returns the attempt for the log. It logs why there is no answer.
+func (d *Deliverer) send(ctx context.Context, level slog.Level, w *core.Webhook, e *core.Event) *core.Attempt {
 	at := d.o.Service.Now()
 	r := d.o.Sender.Send(ctx, w, e, at)
 	if r.Cause != nil && ctx.Err() == nil {
-		d.o.Logger.Debug("a delivery to a webhook has failed", "webhook", w.ID, "event", e.ID, "error", r.Cause)
+		d.o.Logger.Log(ctx, level, "a delivery to a webhook has failed", "webhook", w.ID, "event", e.ID, "error", r.Cause)
 	}
 	return &core.Attempt{Webhook: w.ID, EventID: e.ID, Type: e.Type, At: at.Truncate(time.Millisecond), Status: r.Status, Problem: r.Problem, Millis: r.Took.Milliseconds()}
 }
@@ -143,7 +144,7 @@ func (d *Deliverer) Test(ctx context.Context, account, id string) (*core.Attempt
 	if err != nil {
 		return nil, err
 	}
-	a := d.send(ctx, w, d.o.Service.NewTestEvent(id))
+	a := d.send(ctx, slog.LevelWarn, w, d.o.Service.NewTestEvent(id))
 	a.Attempt = 1
 	return a, d.o.Service.LogAttempt(context.WithoutCancel(ctx), account, a)
 }

@@ -398,6 +398,10 @@ func TestDisable(t *testing.T) {
 			if took := got.DisabledAt.Sub(began); status == http.StatusGone && took > time.Hour || status != http.StatusGone && took < 24*time.Hour {
 				t.Errorf("disabled after %v", took)
 			}
+			log, _, err := e.svc.Attempts(t.Context(), e.account, w.ID, core.Page{Number: 1, Size: 1})
+			if err != nil || len(log) != 1 || !log[0].GivenUp || !log[0].NextTime.IsZero() {
+				t.Errorf("the last attempt: got %+v, %v, want it given up", log, err)
+			}
 			e.put("a", 4, 4)
 			r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(http.StatusOK) })
 			if _, err := e.svc.UpdateWebhook(t.Context(), e.account, w.ID, core.WebhookPatch{Active: new(true)}); err != nil {

@@ -100,6 +100,15 @@ func (s *Service) IsOpen(ctx context.Context, account string) bool {
 	return !closed && err == nil
 }
 
+// IsDeleted reports whether an account does not exist, or is being deleted. It reads the store.
+func (s *Service) IsDeleted(ctx context.Context, account string) (bool, error) {
+	a, err := s.store.Account(ctx, account)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return true, nil
+	}
+	return err == nil && a.Deleting, err
+}
+
 // loadAccount reads an account for the cache. A closed account is [core.ErrAccountNotFound]. An account that is being imported is cached, so that
 // its keys do not delay the requests of other accounts.
 func (s *Service) loadAccount(ctx context.Context, id string) (*core.Account, error) {

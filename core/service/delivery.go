@@ -107,6 +107,9 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 				return err
 			}
 		}
+		if disabled {
+			a.GivenUp, a.NextTime = true, time.Time{}
+		}
 		return tx.PutAttempt(a)
 	})
 	if err == nil && disabled {

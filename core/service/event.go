@@ -12,8 +12,8 @@ import (
 const eventsPerTransaction = 500
 
 // PutEvents stores the events that the account does not remember, and makes them pending for each active webhook that wants their type. An event whose id
-// the account remembers changes nothing. But a remembered event [core.EventUsage] becomes pending again for each of these webhooks, because a rewind of the
-// feed repeats it. Each stored event gets its Seq. The Seq of an event that changes nothing is set to 0. After an error, some of the events may be
+// the account remembers changes nothing. But a remembered event [core.EventUsage] gets the new data and becomes pending again for each of these webhooks, because
+// a rewind of the feed repeats it. Each stored event gets its Seq. The Seq of an event that changes nothing is set to 0. After an error, some of the events may be
 // stored, and the call may be repeated.
 func (s *Service) PutEvents(ctx context.Context, account string, events ...*core.Event) error {
 	for batch := range slices.Chunk(events, eventsPerTransaction) {

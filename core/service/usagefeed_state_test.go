@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,6 +104,35 @@ func TestRewindUsageFeed(t *testing.T) {
 	f.ok(err)
 	if got := f.feed(); got.Next == 0 || got.Wanted {
 		t.Errorf("with a disabled webhook: got %+v, want the progress, and that no webhook wants it", got)
+	}
+}
+
+// After a rewind, an event that still waits has the present external id: the receiver may have refused the former one.
+func TestRewindCorrectsWaitingEvent(t *testing.T) {
+	f := newFeedTest(t, memstore.New())
+	u, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})
+	ten := core.HourOf(*f.now)
+	f.use(secret, 1)
+	*f.now = f.now.Add(time.Hour + core.UsageDelay)
+	waiting := func() []*core.Event {
+		_, err := f.svc.WriteUsage(t.Context(), f.id)
+		f.ok(err)
+		events, _, err := f.svc.PendingEvents(t.Context(), f.id, f.webhook.ID, 0, 10)
+		f.ok(err)
+		return events
+	}
+	before := waiting()
+	_, err := f.svc.UpdateUser(t.Context(), f.id, u.ID, core.UserPatch{ExternalID: core.Some("cus_9")})
+	f.ok(err)
+	f.rewind(ten)
+	after := waiting()
+	if len(before) != 2 || len(after) != 2 {
+		t.Fatalf("got %d events, and %d after the rewind, want those of the user and its key", len(before), len(after))
+	}
+	for i, e := range after {
+		if e.ID != before[i].ID || e.Seq != before[i].Seq || !strings.Contains(string(e.Data), `"external_id":"cus_9"`) {
+			t.Errorf("got %s, want the same event with the present external id", e.Data)
+		}
 	}
 }
 
