@@ -120,6 +120,12 @@ func TestBillingRecipes(t *testing.T) {
 	other := newBodies(t).URL
 	f := newFeedServer(t, other, other, other)
 	_, carl := f.traffic()
+	const bob = 2
+	setExternalID := func(id core.Optional[string]) {
+		_, err := f.Service().UpdateUser(t.Context(), f.account, bob, core.UserPatch{ExternalID: id})
+		f.Must(err)
+	}
+	setExternalID(core.Null[string]())
 	f.passTo(time.Now()) // the receivers refuse deliveries of other days
 	f.delivered()
 	for i, r := range receivers {
@@ -131,10 +137,10 @@ func TestBillingRecipes(t *testing.T) {
 	f.Must(err)
 	f.Must(f.Service().DeleteUser(t.Context(), f.account, carl.ID)) // with the hours that are not written
 	f.delivered()
-	byCustomer := map[string]int64{"cus_anna requests": 21, "cus_anna tokens": 1400, "cus_bob requests": 8, "cus_bob tokens": 500, "cus_carl requests": 4, "cus_carl tokens": 400}
-	bySubject := map[string]int64{}
+	byCustomer := map[string]int64{"cus_anna requests": 21, "cus_anna tokens": 1400, "cus_carl requests": 4, "cus_carl tokens": 400} // bob has no external id yet
+	bySubject := map[string]int64{"user_2 requests": 8, "user_2 tokens": 500}
 	for of, n := range byCustomer {
-		bySubject[strings.NewReplacer("cus_anna", "user_1", "cus_bob", "user_2", "cus_carl", "user_3").Replace(of)] = n
+		bySubject[strings.NewReplacer("cus_anna", "user_1", "cus_carl", "user_3").Replace(of)] = n
 	}
 	check := func() {
 		t.Helper()
@@ -189,5 +195,12 @@ func TestBillingRecipes(t *testing.T) {
 			t.Errorf("%s: a cut line: got %v\n%s", r.name, err, out)
 		}
 	}
+	check()
+
+	setExternalID(core.Some("cus_bob"))
+	_, err = f.Service().RewindUsageFeed(t.Context(), f.account, core.HourOf(f.day))
+	f.Must(err)
+	f.delivered()
+	byCustomer["cus_bob requests"], byCustomer["cus_bob tokens"] = 8, 500
 	check()
 }

@@ -34,11 +34,17 @@ type feedView struct {
 	NextHour     *core.Date         `json:"next_hour"`     // the first hour that is not written; nil before the feed begins
 	WaitingUsers []core.WaitingUser `json:"waiting_users"` // see [core.UsageFeed.FirstWaiting]
 	WaitingCount int                `json:"waiting_count"` // of all waiting users
+	WaitingFrom  *core.Date         `json:"waiting_from"`  // the earliest hour of all waiting users; nil for none
 }
 
 func viewFeed(account string) func(service.UsageFeedState) feedView {
 	return func(f service.UsageFeedState) feedView {
 		v := feedView{AccountID: account, Wanted: f.Wanted, WaitingUsers: append([]core.WaitingUser{}, f.FirstWaiting()...), WaitingCount: len(f.Waiting)}
+		for _, w := range f.Waiting {
+			if v.WaitingFrom == nil || w.From < *v.WaitingFrom {
+				v.WaitingFrom = &w.From
+			}
+		}
 		if f.Next != 0 {
 			v.NextHour = &f.Next
 		}

@@ -257,7 +257,7 @@ func TestUsageVerify(t *testing.T) {
 		{"a long line", with(strings.Repeat("x", maxReceivedLine+1)), nil, fmt.Sprintf("line %d has more than 65536 bytes", len(lines)+1), nil},
 		{"the day before, too", lines, []string{"--from", f.day.AddDate(0, 0, -1).Format(time.DateOnly)}, "", []string{fmt.Sprintf("Events %d,", len(lines)), "equal"}},
 		{"a day without traffic", lines, []string{"--from", f.day.AddDate(0, 0, 1).Format(time.DateOnly)}, "", []string{"Events 0,", "equal"}},
-		{"up to today", lines, []string{"--to", time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)}, "", []string{"are not written yet: their usage is missing in the events."}},
+		{"up to today", lines, []string{"--to", time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)}, "are not written yet: compare again", []string{"are not written yet: their usage is missing"}},
 		{"nothing", nil, nil, "the file has no event limitkeeper.usage", nil},
 		{"nothing, with days", nil, []string{"--from", day}, "differ from the report in", []string{"user 1 "}},
 		{"no days", lines, []string{"--from", day, "--to", day}, "there is no day to compare: --to is " + day, nil},
@@ -306,6 +306,9 @@ func TestUsageVerifyWaiting(t *testing.T) {
 	if err == nil || !strings.Contains(out, "User 1 waits for the end of its holds: its hours from ") || !strings.Contains(out, "tokens                allowed  100       200") {
 		t.Errorf("with an open hold: got %v\n%s", err, out)
 	}
+	if out, _ := f.usage(strings.Join(b.all(), "\n"), "verify", "acme", "--received", "-", "--json"); !strings.Contains(out, `"complete":false`) {
+		t.Errorf("with an open hold, as JSON: got %s", out)
+	}
 	if out, err = f.usage("", "feed", "acme"); err != nil || !strings.Contains(out, "Waiting users  1\n") || !strings.Contains(out, "USER  NEXT HOUR\n1     ") {
 		t.Errorf("got %v\n%s", err, out)
 	}
@@ -324,7 +327,7 @@ func TestUsageVerifyWaiting(t *testing.T) {
 	if got := len(b.all()); got != n+2 {
 		t.Errorf("again: got %d deliveries more, want those of the user and its key", got-n)
 	}
-	if out, err = f.usage(strings.Join(b.all(), "\n"), "verify", "acme", "--received", "-", "--json"); err != nil || !strings.Contains(out, `"repetitions":2`) {
+	if out, err = f.usage(strings.Join(b.all(), "\n"), "verify", "acme", "--received", "-", "--json"); err != nil || !strings.Contains(out, `"repetitions":2`) || !strings.Contains(out, `"complete":true`) {
 		t.Errorf("after the repetition: got %v\n%s", err, out)
 	}
 	for again, want := range map[string]string{"noon": "--again-from: want an hour", "2020-01-01T00:00:00Z": "is not kept any more", f.day.Add(99 * time.Hour).Format(time.RFC3339): "is in the future"} {

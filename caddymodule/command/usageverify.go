@@ -58,6 +58,7 @@ type verification struct {
 	DeletedKeys     int               `json:"deleted_keys"`  // keys with events that the report does not list
 	DifferenceCount int               `json:"difference_count"`
 	Differences     []usageDifference `json:"differences"` // the first maxDifferences
+	Complete        bool              `json:"complete"`    // all hours of the days are written
 	NextHour        core.Date         `json:"next_hour"`
 	WaitingCount    int               `json:"waiting_count"`
 
@@ -74,8 +75,12 @@ func runUsageVerify(c *adminClient, args []string) error {
 	} else {
 		err = c.printVerification(v)
 	}
-	if err == nil && v.DifferenceCount > 0 {
+	switch {
+	case err != nil:
+	case v.DifferenceCount > 0:
 		err = fmt.Errorf("the events of account %q differ from the report in %d numbers", args[0], v.DifferenceCount)
+	case !v.Complete:
+		err = fmt.Errorf("some hours of account %q before %v are not written yet: compare again when limitkeeper usage feed shows that they are", args[0], v.To)
 	}
 	return err
 }
@@ -112,11 +117,12 @@ func (c *adminClient) verifyUsage(account string) (*verification, error) {
 	case r.start >= r.to && c.flags.String("to") != "":
 		return nil, fmt.Errorf("there is no day to compare: --to is %v, the day after the last one, and the first day is %v", r.to, r.start)
 	case r.start >= r.to:
-		return nil, fmt.Errorf("there is no whole day to compare: the first one is %v, and the hours from %v on are not written yet. Name a later day with --to", r.start, *feed.NextHour)
+		return nil, fmt.Errorf("there is no whole day to compare yet: the first one in the file is %v, and the hours from %v on are not written. Compare again after that day", r.start, *feed.NextHour)
 	}
 	v := &verification{From: r.start, To: r.to, Events: r.sums.events, Repetitions: r.repetitions, OtherEvents: r.otherEvents, OtherDays: r.otherDays + r.partialDay.events,
 		CutLines: r.cutLines, FirstCutLine: r.firstCutLine, NextHour: *feed.NextHour, WaitingCount: feed.WaitingCount, Differences: []usageDifference{}, waiting: feed.WaitingUsers}
 	v.Users, v.Keys = r.counts()
+	v.Complete = v.To <= v.NextHour.Day() && (feed.WaitingFrom == nil || feed.WaitingFrom.Day() >= v.To)
 	for _, groups := range []string{"user,meter", "key,meter"} {
 		if err := c.compareReport(account, groups, v, &r.sums); err != nil {
 			return nil, err
