@@ -80,9 +80,19 @@ func (w *feedWriter) startScan(since time.Time) (lost error) {
 	if w.feed.Next == 0 {
 		w.feed.Next = core.HourOf(since)
 	}
-	if kept := w.firstKept(); w.feed.Next < kept {
+	kept := w.firstKept()
+	if w.feed.Next < kept {
 		lost = fmt.Errorf("the hours from %v to %v are no longer kept, and were not all written", w.feed.Next, kept-1)
 		w.feed.EndScan(kept)
+	}
+	users := 0
+	for i := range w.feed.Waiting {
+		if from := &w.feed.Waiting[i].From; *from < kept {
+			*from, users = kept, users+1
+		}
+	}
+	if users > 0 {
+		lost = errors.Join(lost, fmt.Errorf("the hours of %d waiting users before %v are no longer kept, and were not all written", users, kept))
 	}
 	if last := core.LastWritableHour(w.now); !w.feed.Scanning() && w.feed.Next <= last {
 		w.feed.StartScan(min(last, w.feed.Next+maxScanHours-1))
@@ -209,7 +219,7 @@ func (w *feedWriter) writeWaiting() (backlog bool, err error) {
 		if last < waiting.From {
 			continue
 		}
-		for from := max(waiting.From, w.firstKept()); from <= last; from += maxScanHours {
+		for from := waiting.From; from <= last; from += maxScanHours {
 			if backlog, err := w.hasBacklog(); err != nil || backlog {
 				return backlog, err
 			}

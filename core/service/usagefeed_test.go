@@ -3,6 +3,7 @@ package service_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,4 +49,26 @@ func TestUsageFeedOfLongHold(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+}
+
+// Hours that are no longer kept when the feed goes on are left out, those of waiting users, too. The error says so once.
+func TestUsageFeedLosesHours(t *testing.T) {
+	f := newFeedTest(t, memstore.New())
+	_, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})
+	f.hold(secret, 2*time.Hour)
+	began := *f.now
+	*f.now = f.now.Add(time.Hour + core.UsageDelay) // the hour has ended, and the hold has not
+	f.written()
+	if got := f.feed(); len(got.Waiting) != 1 {
+		t.Fatalf("got %+v, want a waiting user", got)
+	}
+	*f.now = began.Add((core.HoursKept + 2) * time.Hour)
+	_, err := f.svc.WriteUsage(t.Context(), f.id)
+	for _, want := range []string{"are no longer kept, and were not all written", "the hours of 1 waiting users before "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+	_, err = f.svc.WriteUsage(t.Context(), f.id)
+	f.ok(err)
 }
