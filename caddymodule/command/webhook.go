@@ -19,7 +19,7 @@ func accountWebhookCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "webhook", Short: "Manages the webhooks of an account", RunE: needSubcommand, Example: "  limitkeeper account webhook list acme"}
 	create := subcommand("create ACCOUNT URL", "Creates a webhook and prints the secret that verifies its deliveries",
 		"limitkeeper account webhook create acme https://example.com/limitkeeper --events limitkeeper.threshold,limitkeeper.exhausted", runWebhookCreate)
-	create.Flags().String("events", "", "The types of events that the webhook gets, with commas between them. The default is all but limitkeeper.usage")
+	create.Flags().String("events", "", "The types of events that the webhook gets, with commas between them, such as threshold,usage. The default is all but limitkeeper.usage")
 	create.Flags().String("description", "", "What the webhook is for, as lists show it")
 	cmd.AddCommand(
 		create,
@@ -36,7 +36,10 @@ func accountWebhookCommand() *cobra.Command {
 func runWebhookCreate(c *adminClient, args []string) error {
 	body := webhookBody{URL: &args[1]}
 	if text := c.flags.String("events"); text != "" {
-		body.Events = new(strings.Split(text, ","))
+		body.Events = new([]string{})
+		for _, name := range strings.Split(text, ",") { // a short name, as in the list, is accepted
+			*body.Events = append(*body.Events, "limitkeeper."+strings.TrimPrefix(name, "limitkeeper."))
+		}
 	}
 	if text := c.flags.String("description"); text != "" {
 		body.Description = &text

@@ -44,7 +44,7 @@ func TestWebhookCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	var made struct{ ID, Secret string }
-	out := must("create", "acme", receiver.URL, "--events", "limitkeeper.forecast", "--description", "Billing", "--json")
+	out := must("create", "acme", receiver.URL, "--events", "forecast", "--description", "Billing", "--json")
 	if err := json.Unmarshal([]byte(out), &made); err != nil || made.ID == "" {
 		t.Fatalf("got %q, %v", out, err)
 	}
