@@ -21,7 +21,7 @@ type Attempt struct {
 	Problem  string    `json:"problem,omitempty"`  // "" for a delivered event
 	Millis   int64     `json:"millis"`             // duration of the request in milliseconds
 	GivenUp  bool      `json:"given_up,omitempty"` // no further attempt follows
-	NextTime time.Time `json:"next,omitzero"`      // of the next attempt; the zero time for none
+	NextTime time.Time `json:"next,omitzero"`      // of the next attempt; the zero time for none. After a success: the event had new data
 }
 
 // AttemptID returns the id of the nth attempt in the log of a webhook, from 0 to MaxAttempts-1. A later attempt gets the id of the oldest one, and replaces it.

@@ -73,7 +73,7 @@ func (d *Deliverer) try(ctx context.Context, a attempt) attempt {
 	}
 	stored, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	a.hook, a.err = svc.EndAttempt(stored, a.account, result)
+	a.hook, a.err = svc.EndAttempt(stored, a.account, result, e)
 	if a.result = result; errors.Is(a.err, core.ErrWebhookNotFound) {
 		a.result, a.err = nil, nil
 	}
@@ -110,7 +110,11 @@ func (d *Deliverer) end(ctx context.Context, a attempt) (err error) {
 		q.remove(a.event)
 	case a.result.Problem == "":
 		d.delivered.Add(1)
-		q.remove(a.event)
+		if a.result.NextTime.IsZero() {
+			q.remove(a.event)
+		} else { // the event has new data since it was sent
+			q.delay(a.event, a.result.NextTime)
+		}
 		q.recordSuccess(now)
 	default:
 		d.failed.Add(1)

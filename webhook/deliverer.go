@@ -267,14 +267,20 @@ func (d *Deliverer) fill(ctx context.Context, q *queue, n int) error {
 	if err == nil {
 		q.add(list, total)
 		q.more = len(list) == n
+		q.check(len(d.running[q.queueID]) > 0)
 	}
 	return err
 }
 
-// refill reads further events into the queues that are half empty or stuck.
+// refill reads further events into the queues that are half empty or stuck, or must be checked again.
 func (d *Deliverer) refill(ctx context.Context) error {
 	now := d.o.Service.Now()
 	for _, q := range d.queues {
+		if q.recheck && len(d.running[q.queueID]) == 0 {
+			if err := d.fill(ctx, q, max(0, maxQueued-len(q.waiting))); err != nil {
+				return err
+			}
+		}
 		for q.more && len(q.waiting) < maxQueued/2 || len(d.running[q.queueID]) == 0 && q.isStuck(now) {
 			if len(q.waiting) >= maxQueued/2 {
 				q.skipBlocked()

@@ -18,6 +18,9 @@ type queue struct {
 	total   int            // the number of waiting events in memory and in the store
 	more    bool           // the store may have waiting events after last
 
+	complete bool // the queue has read all waiting events since readAgain, and later only new ones
+	recheck  bool // see check
+
 	// failedSubjects has each subject whose first waiting event has failed. The value reports whether later events of the subject were skipped: they are
 	// only in the store. failedSubjects is nil until skipBlocked runs.
 	failedSubjects map[string]bool
@@ -113,12 +116,39 @@ func (q *queue) remove(id string) {
 			q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
 			q.total--
 			if q.failedSubjects[w.subject] {
-				q.waiting, q.failedSubjects, q.last, q.more = nil, nil, 0, true
+				q.readAgain()
 			}
 			delete(q.failedSubjects, w.subject)
 			return
 		}
 	}
+}
+
+// readAgain makes the queue read all waiting events again.
+func (q *queue) readAgain() {
+	q.waiting, q.failedSubjects, q.last, q.more, q.complete = nil, nil, 0, true, false
+}
+
+// check makes the queue read all waiting events again if the store has more of them than the queue has read and skipped, although the queue had read the
+// last one before: a rewind of the usage feed makes an earlier event wait again. Call it after each read. running reports whether an attempt of the webhook runs:
+// then waiting may have an event whose delivery has ended, and the check is repeated later.
+func (q *queue) check(running bool) {
+	q.recheck = running
+	before := q.complete
+	q.complete = before || !q.more
+	if before && !q.more && q.total > len(q.waiting) && !q.hasSkipped() {
+		q.readAgain()
+	}
+}
+
+// hasSkipped reports whether events were skipped. They are read again after the failed event of their subject is removed.
+func (q *queue) hasSkipped() bool {
+	for _, skipped := range q.failedSubjects {
+		if skipped {
+			return true
+		}
+	}
+	return false
 }
 
 // delay moves the next attempt of an event.

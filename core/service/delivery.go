@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -65,9 +66,10 @@ func isAfterGap(tx core.Tx, a *core.Attempt, size int) (bool, error) {
 const StatusGone = 410
 
 // EndAttempt stores the result of an attempt to deliver an event, and the attempt in the log. a has the webhook, the event, the time, the status and
-// the problem, "" for a delivered event. EndAttempt sets the other members: after a failure, the time of the next attempt, or that there is none. It
+// the problem, "" for a delivered event; sent is the event as it was sent. EndAttempt sets the other members of a: after a failure, the time of the next attempt,
+// or that there is none. An event that has new data since it was sent waits for another attempt, at once, also after a success. EndAttempt
 // returns the webhook afterwards: disabled if it answered 410, or if all its deliveries have failed for [core.FailingLimit].
-func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attempt) (w *core.Webhook, err error) {
+func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attempt, sent *core.Event) (w *core.Webhook, err error) {
 	random, disabled := rand.Float64(), false
 	err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
 		if w, err = tx.Webhook(a.Webhook); err != nil {
@@ -85,7 +87,7 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 		e := events[0]
 		waits := e != nil && e.PendingFor(w.ID) != nil
 		if waits {
-			s.endAttempt(e, a, random)
+			s.endAttempt(e, a, random, !bytes.Equal(e.Data, sent.Data))
 		}
 		if a.Problem != "" && a.Attempt > 1 {
 			gap, err := isAfterGap(tx, a, size)
@@ -118,10 +120,15 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 	return w, err
 }
 
-// endAttempt ends the delivery of an event, or sets the time of the next attempt.
-func (s *Service) endAttempt(e *core.Event, a *core.Attempt, random float64) {
+// endAttempt ends the delivery of an event, or sets the time of the next attempt. changed means that the event has new data since it was sent.
+func (s *Service) endAttempt(e *core.Event, a *core.Attempt, random float64, changed bool) {
 	d := e.PendingFor(a.Webhook)
 	a.Attempt = d.Attempts + 1
+	if a.Problem == "" && changed {
+		a.NextTime = s.now().Truncate(time.Millisecond)
+		d.Attempts, d.Next = 0, time.Time{}
+		return
+	}
 	wait, retry := core.RetryDelay(a.Attempt, random)
 	if a.GivenUp = a.Problem != "" && !retry; a.Problem == "" || a.GivenUp {
 		e.EndDelivery(a.Webhook)

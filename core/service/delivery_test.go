@@ -130,11 +130,12 @@ func TestDownIsNotFailing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PutEvents(t.Context(), a.ID, &core.Event{ID: "e", Type: core.EventThreshold, At: now, Until: now}); err != nil {
+	e := &core.Event{ID: "e", Type: core.EventThreshold, At: now, Until: now}
+	if err := s.PutEvents(t.Context(), a.ID, e); err != nil {
 		t.Fatal(err)
 	}
 	fail := func() {
-		w, err = s.EndAttempt(t.Context(), a.ID, &core.Attempt{Webhook: w.ID, EventID: "e", Type: core.EventThreshold, At: now, Problem: "No answer"})
+		w, err = s.EndAttempt(t.Context(), a.ID, &core.Attempt{Webhook: w.ID, EventID: "e", Type: core.EventThreshold, At: now, Problem: "No answer"}, e)
 		if err != nil {
 			t.Fatal(err)
 		}

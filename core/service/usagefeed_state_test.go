@@ -48,7 +48,7 @@ func (f *feedTest) deliver() map[string]string {
 	ids := map[string]string{}
 	for _, e := range events {
 		ids[fmt.Sprintf("%s %02d", e.Subject, e.At.Hour())] = e.ID
-		_, err := f.svc.EndAttempt(f.Context(), f.id, &core.Attempt{Webhook: f.webhook.ID, EventID: e.ID, At: *f.now, Status: 204})
+		_, err := f.svc.EndAttempt(f.Context(), f.id, &core.Attempt{Webhook: f.webhook.ID, EventID: e.ID, At: *f.now, Status: 204}, e)
 		f.ok(err)
 	}
 	return ids

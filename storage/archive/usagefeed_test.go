@@ -142,7 +142,7 @@ func (f *feedTest) deliver(failures bool) {
 		if failures && f.r.IntN(10) == 0 {
 			continue // the answer was lost
 		}
-		_, err := f.s.EndAttempt(f.t.Context(), f.account, &core.Attempt{Webhook: f.webhook, EventID: e.ID, Type: e.Type, At: f.now, Status: 200})
+		_, err := f.s.EndAttempt(f.t.Context(), f.account, &core.Attempt{Webhook: f.webhook, EventID: e.ID, Type: e.Type, At: f.now, Status: 200}, e)
 		f.must(err)
 	}
 }

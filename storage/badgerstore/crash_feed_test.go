@@ -143,7 +143,7 @@ func deliverFeed(ctx context.Context, s *Store, svc *service.Service, account st
 	for _, e := range events {
 		if err == nil {
 			receive(fmt.Sprint("event ", e.ID, " ", string(e.Data)))
-			_, err = svc.EndAttempt(ctx, account, &core.Attempt{Webhook: list[0].ID, EventID: e.ID, Type: e.Type, At: svc.Now(), Status: 200})
+			_, err = svc.EndAttempt(ctx, account, &core.Attempt{Webhook: list[0].ID, EventID: e.ID, Type: e.Type, At: svc.Now(), Status: 200}, e)
 		}
 	}
 	return err
