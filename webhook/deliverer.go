@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,8 @@ const (
 	scanInterval  = 5 * time.Minute // between two reads of all accounts. Changed accounts are read at once
 	scanRetry     = 5 * time.Second // from an error of the store to the next read of all accounts
 	maxSleep      = time.Minute     // between two searches for due events
+
+	maxScanFailures = 10 // accounts that cannot be read, until a read of all accounts ends: each may take the timeout of the store
 )
 
 // Options configure a [Deliverer]. Service, Store and Sender are required.
@@ -45,6 +48,7 @@ type Deliverer struct {
 	// Only the goroutine of deliver uses these members.
 	queues          map[queueID]*queue
 	known           map[string]map[string]bool // by account: the webhooks that may have events
+	unread          map[string]bool            // the accounts that the last scan could not read
 	running         map[queueID]runningEvents  // the attempts of each webhook, also of a webhook without a queue
 	accountAttempts map[string]int             // the number of running attempts by account
 	freeSlots       int                        // attempts that may still start
@@ -115,7 +119,7 @@ func (d *Deliverer) Run(ctx context.Context) {
 
 // deliver delivers events, sweeps events and writes the usage feed until ctx ends.
 func (d *Deliverer) deliver(ctx context.Context) {
-	d.queues, d.known = map[queueID]*queue{}, map[string]map[string]bool{}
+	d.queues, d.known, d.unread = map[queueID]*queue{}, map[string]map[string]bool{}, map[string]bool{}
 	d.running, d.accountAttempts, d.freeSlots = map[queueID]runningEvents{}, map[string]int{}, maxAttempts
 	d.background.Go(func() { d.sweep(ctx) })
 	d.background.Go(func() { d.feed(ctx) })
@@ -164,9 +168,42 @@ func (d *Deliverer) handleError(ctx context.Context, err error, nextScan *time.T
 	}
 }
 
-// scan loads all accounts.
+// scan loads all accounts. An account that cannot be read, as while a node of a Redis Cluster is down, does not keep the others from being read: the next
+// scan reads it last. The error is the first one.
 func (d *Deliverer) scan(ctx context.Context) error {
-	return d.o.Service.EachAccount(ctx, func(a *core.Account) error { return d.load(ctx, a.ID) })
+	before, failures := d.unread, 0
+	d.unread = maps.Clone(before)
+	var first error
+	load := func(account string) error {
+		err := d.load(ctx, account)
+		if err == nil {
+			delete(d.unread, account)
+			return nil
+		}
+		d.unread[account] = true
+		if first == nil {
+			first = err
+		}
+		if failures++; failures == maxScanFailures || ctx.Err() != nil {
+			return first
+		}
+		return nil
+	}
+	err := d.o.Service.EachAccount(ctx, func(a *core.Account) error {
+		if before[a.ID] {
+			return nil
+		}
+		return load(a.ID)
+	})
+	for account := range before { // in the random order of a map, so that no account is always behind those that cannot be read
+		if err == nil {
+			err = load(account)
+		}
+	}
+	if err == nil {
+		err = first
+	}
+	return err
 }
 
 // sweep deletes the events that the accounts need not remember, until ctx ends. It has its own goroutine, so that millions of old events delay no delivery.
@@ -174,13 +211,16 @@ func (d *Deliverer) sweep(ctx context.Context) {
 	next := map[string]core.Date{} // by account: the day from which the next sweep continues
 	for {
 		err := d.o.Service.EachAccount(ctx, func(a *core.Account) (err error) {
-			if !a.Incomplete() && !a.Deleting {
-				next[a.ID], err = d.o.Service.SweepEvents(ctx, a.ID, next[a.ID], d.o.MaxEvents)
+			if a.Incomplete() || a.Deleting {
+				return nil
 			}
-			return err
+			if next[a.ID], err = d.o.Service.SweepEvents(ctx, a.ID, next[a.ID], d.o.MaxEvents); err != nil && ctx.Err() == nil {
+				d.o.Logger.Warn("the events that an account need not remember cannot be deleted", "account", a.ID, "error", err)
+			}
+			return ctx.Err()
 		})
 		if err != nil && ctx.Err() == nil {
-			d.o.Logger.Warn("the events that need not be remembered cannot be deleted", "error", err)
+			d.o.Logger.Warn("the accounts cannot be read for the deletion of events", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -285,8 +285,11 @@ const maxRememberedDays = core.Date(core.MaxEventMemory/(24*time.Hour)) + 1
 func (s *Service) SweepEvents(ctx context.Context, account string, from core.Date, most int) (core.Date, error) {
 	oldest, total, err := s.store.Events(ctx, account, core.EventFilter{}, 0, 1)
 	today := core.DateOf(s.now())
-	if err != nil || total == 0 {
-		return today, err
+	if err != nil {
+		return from, err
+	}
+	if total == 0 {
+		return today, nil
 	}
 	if from == 0 {
 		from = max(1, core.DateOf(oldest[0].At)-1)

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -114,6 +115,23 @@ func TestSweepTooMany(t *testing.T) {
 		}
 		if err != nil || !slices.Equal(ids, want) {
 			t.Errorf("at most %d: got %v, %v, want %v", most, ids, err, want)
+		}
+	}
+}
+
+// unreadableEvents is a store whose events cannot be read.
+type unreadableEvents struct{ core.Store }
+
+func (unreadableEvents) Events(context.Context, string, core.EventFilter, int64, int) ([]*core.Event, int, error) {
+	return nil, 0, core.Unavailable(errors.New("down"))
+}
+
+// A sweep that the store has refused leaves out no day: the next one begins where it did.
+func TestRefusedSweep(t *testing.T) {
+	s := service.New(unreadableEvents{memstore.New()}, service.Config{})
+	for _, from := range []core.Date{0, 20_000} {
+		if next, err := s.SweepEvents(t.Context(), "acct_1", from, 10); err == nil || next != from {
+			t.Errorf("from %d: got %d, %v, want the same day and an error", from, next, err)
 		}
 	}
 }
