@@ -226,6 +226,9 @@ func (s *Service) endHold(ctx context.Context, account string, h *core.Hold, c *
 	}
 	c.Anchors, c.Entry.IP = anchors, secrets.Sanitize(ip, core.MaxEntryAddress)
 	after, repeated, err := s.store.Settle(context.WithoutCancel(ctx), c)
+	if errors.Is(err, core.ErrUnavailable) { // the final costs may be counted
+		s.addDue(account, h.UserID, h.KeyID, h.Shared)
+	}
 	switch requested := c.Settlement.Status; {
 	case errors.Is(err, core.ErrHoldExpired):
 		return nil, h.ExpiredError()

@@ -341,7 +341,7 @@ func (s *failingEvents) Update(ctx context.Context, account string, fn func(core
 	return s.Store.Update(ctx, account, fn)
 }
 
-// silentStore counts requests, and answers as a store whose answer is lost.
+// silentStore counts requests and settlements, and answers as a store whose answer is lost.
 type silentStore struct {
 	core.Store
 	silent bool
@@ -353,6 +353,14 @@ func (s *silentStore) Consume(ctx context.Context, c *core.Consumption) (core.Co
 		return core.ConsumeResult{}, core.Unavailable(errors.New("no answer"))
 	}
 	return v, err
+}
+
+func (s *silentStore) Settle(ctx context.Context, c *core.Consumption) (*core.Hold, bool, error) {
+	h, repeated, err := s.Store.Settle(ctx, c)
+	if s.silent {
+		return nil, false, core.Unavailable(errors.New("no answer"))
+	}
+	return h, repeated, err
 }
 
 // A request that was counted without an answer causes its events, also if the next one repeats it by its id.
@@ -376,6 +384,23 @@ func TestEventsWithoutAnswer(t *testing.T) {
 	slices.SortFunc(e.reported, func(a, b *core.Event) int { return strings.Compare(e.describeEvent(a), e.describeEvent(b)) })
 	key := k.ID + " requests/month 10/10"
 	e.want(e.here(), "exhausted "+key, "threshold 100 "+key, "threshold 80 "+key, "threshold 80 user_2 requests/month 85/100")
+}
+
+// A settlement that was counted without an answer causes its events.
+func TestEventsOfSettlementWithoutAnswer(t *testing.T) {
+	store := &silentStore{Store: memstore.New()}
+	e := newEvents(t, store)
+	_, _, secret := e.customer("ann", e.plan(100, core.Limit{Meter: "tokens", Max: 100, Period: core.Month}), core.KeyPatch{})
+	d, err := e.svc.Validate(t.Context(), e.id, service.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1, HoldFor: time.Hour, Costs: []core.MeterCost{tokens(10)}})
+	e.ok(err)
+	store.silent = true
+	if _, err := e.svc.Settle(t.Context(), e.id, d.HoldID, &service.Final{Costs: []core.MeterCost{tokens(85)}}); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	store.silent = false
+	e.ok(e.svc.KeepRankings(t.Context()))
+	e.ok(e.svc.WriteEvents(t.Context()))
+	e.want(e.here(), "threshold 80 user_2 tokens/month 85/100")
 }
 
 // Events wait while the store is unavailable. More than fit into memory are found in the counters, ten minutes later.
