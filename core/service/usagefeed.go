@@ -74,13 +74,13 @@ type feedWriter struct {
 	oldest   map[int64]time.Time // the oldest open hold of each user
 }
 
-// startScan starts a scan of the writable hours, unless a scan is running. A feed that has not begun begins with the hour of since. Hours that the store
-// no longer keeps are left out, and lost names them.
+// startScan starts a scan of the writable hours, unless a scan is running. A feed that has not begun begins with the hour of since, or with the first
+// hour that the store keeps. Later, hours that the store no longer keeps are left out, and lost names them.
 func (w *feedWriter) startScan(since time.Time) (lost error) {
-	if w.feed.Next == 0 {
-		w.feed.Next = core.HourOf(since)
-	}
 	kept := w.firstKept()
+	if w.feed.Next == 0 {
+		w.feed.Next = max(core.HourOf(since), kept)
+	}
 	if w.feed.Next < kept {
 		lost = fmt.Errorf("the hours from %v to %v are no longer kept, and were not all written", w.feed.Next, kept-1)
 		w.feed.EndScan(kept)

@@ -51,6 +51,21 @@ func TestUsageFeedOfLongHold(t *testing.T) {
 	}
 }
 
+// The feed of a webhook that is older than the hours that are kept, and names the type only now, begins with the first of these hours. It has lost none.
+func TestUsageFeedOfOldWebhook(t *testing.T) {
+	f := newFeedTest(t, memstore.New())
+	_, err := f.svc.UpdateWebhook(f.Context(), f.id, f.webhook.ID, core.WebhookPatch{Events: core.Some([]string{core.EventThreshold})})
+	f.ok(err)
+	*f.now = f.now.Add((core.HoursKept + 48) * time.Hour)
+	_, err = f.svc.UpdateWebhook(f.Context(), f.id, f.webhook.ID, core.WebhookPatch{Events: core.Some([]string{core.EventUsage})})
+	f.ok(err)
+	_, err = f.svc.WriteUsage(f.Context(), f.id)
+	f.ok(err)
+	if got, want := f.feed().UsageFeed, core.FirstHourKept(*f.now); got.Next < want {
+		t.Errorf("got %+v, want the hours from %v on", got, want)
+	}
+}
+
 // Hours that are no longer kept when the feed goes on are left out, those of waiting users, too. The error says so once.
 func TestUsageFeedLosesHours(t *testing.T) {
 	f := newFeedTest(t, memstore.New())
