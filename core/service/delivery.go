@@ -109,7 +109,7 @@ func (s *Service) EndAttempt(ctx context.Context, account string, a *core.Attemp
 				return err
 			}
 		}
-		if disabled {
+		if a.Problem != "" && w.Inactive { // this attempt has disabled the webhook, or another one meanwhile
 			a.GivenUp, a.NextTime = true, time.Time{}
 		}
 		return tx.PutAttempt(a)

@@ -136,6 +136,36 @@ func TestRefusedSweep(t *testing.T) {
 	}
 }
 
+// An attempt that was running when another one disabled its webhook is the last one of its event, and the log says so.
+func TestAttemptBesideGone(t *testing.T) {
+	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
+	s := service.New(memstore.New(), service.Config{Clock: func() time.Time { return now }})
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.CreateWebhook(t.Context(), a.ID, core.WebhookPatch{URL: new("https://example.com")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, status := range []int{service.StatusGone, 500} {
+		e := &core.Event{ID: fmt.Sprint("e", i), Type: core.EventThreshold, At: now, Until: now}
+		if i == 0 {
+			err = s.PutEvents(t.Context(), a.ID, e, &core.Event{ID: "e1", Type: core.EventThreshold, At: now, Until: now})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		attempt := &core.Attempt{Webhook: w.ID, EventID: e.ID, Type: e.Type, At: now, Status: status, Problem: "The receiver has refused"}
+		if _, err := s.EndAttempt(t.Context(), a.ID, attempt, e); err != nil {
+			t.Fatal(err)
+		}
+		if !attempt.GivenUp || !attempt.NextTime.IsZero() {
+			t.Errorf("the answer %d: got %+v, want that no attempt follows", status, attempt)
+		}
+	}
+}
+
 // The time in which nobody delivers, such as while the server is down, is not a time in which deliveries fail.
 func TestDownIsNotFailing(t *testing.T) {
 	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
