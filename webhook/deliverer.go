@@ -144,7 +144,9 @@ func (d *Deliverer) deliver(ctx context.Context) {
 			accounts, all := d.o.Service.ChangedWebhooks()
 			if all {
 				nextScan = time.Now()
-				clear(d.queues) // the store may have failed over, and lost events whose Seq later events have: a queue reads only what is behind its last Seq
+				for _, q := range d.queues {
+					q.readAgain() // the store may have failed over, and lost events whose Seq later events have: a queue reads only what is behind its last Seq
+				}
 			}
 			for _, id := range accounts {
 				d.handleError(ctx, d.load(ctx, id), &nextScan)
@@ -312,22 +314,33 @@ func (d *Deliverer) fill(ctx context.Context, q *queue, n int) error {
 	return err
 }
 
-// refill reads further events into the queues that are half empty or stuck, or must be checked again.
-func (d *Deliverer) refill(ctx context.Context) error {
+// refill reads further events into the queues that are half empty or stuck, or must be checked again. A queue that cannot be read waits for the next scan, so that
+// it delays no other one. The error is the first one.
+func (d *Deliverer) refill(ctx context.Context) (first error) {
 	now := d.o.Service.Now()
 	for _, q := range d.queues {
-		if q.recheck && len(d.running[q.queueID]) == 0 {
-			if err := d.fill(ctx, q, max(0, maxQueued-len(q.waiting))); err != nil {
-				return err
+		if err := d.refillQueue(ctx, q, now); err != nil {
+			q.more, q.recheck = false, false
+			if first == nil {
+				first = err
 			}
 		}
-		for q.more && len(q.waiting) < maxQueued/2 || len(d.running[q.queueID]) == 0 && q.isStuck(now) {
-			if len(q.waiting) >= maxQueued/2 {
-				q.skipBlocked()
-			}
-			if err := d.fill(ctx, q, maxQueued); err != nil {
-				return err
-			}
+	}
+	return first
+}
+
+func (d *Deliverer) refillQueue(ctx context.Context, q *queue, now time.Time) error {
+	if q.recheck && len(d.running[q.queueID]) == 0 {
+		if err := d.fill(ctx, q, max(0, maxQueued-len(q.waiting))); err != nil {
+			return err
+		}
+	}
+	for q.more && len(q.waiting) < maxQueued/2 || len(d.running[q.queueID]) == 0 && q.isStuck(now) {
+		if len(q.waiting) >= maxQueued/2 {
+			q.skipBlocked()
+		}
+		if err := d.fill(ctx, q, maxQueued); err != nil {
+			return err
 		}
 	}
 	return nil
