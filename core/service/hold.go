@@ -121,14 +121,23 @@ func (s *Service) ExtendHold(ctx context.Context, account, id string, lasts time
 	return s.store.ExtendHold(ctx, account, id, now, now.UTC().Truncate(time.Millisecond).Add(lasts))
 }
 
-// ExpireHolds ends the expired holds of all accounts, disabled or not, except accounts that are being deleted.
+// ExpireHolds ends the expired holds of all accounts, disabled or not, except accounts that are being deleted. After an error of one account it continues
+// with the others, and returns the first error.
 func (s *Service) ExpireHolds(ctx context.Context) error {
-	return s.EachAccount(ctx, func(a *core.Account) error {
+	var first error
+	err := s.EachAccount(ctx, func(a *core.Account) error {
 		if a.Deleting {
 			return nil
 		}
-		return s.store.ExpireHolds(ctx, a.ID, s.now(), s.retention())
+		if err := s.store.ExpireHolds(ctx, a.ID, s.now(), s.retention()); err != nil && first == nil {
+			first = err
+		}
+		return ctx.Err()
 	})
+	if first != nil {
+		return first
+	}
+	return err
 }
 
 // final returns the final costs of a hold. The price of the usage replaces the held costs, meter by meter. The costs of f then replace both.

@@ -1,6 +1,8 @@
 package service_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,4 +88,37 @@ func TestUsageFeedLosesHours(t *testing.T) {
 	}
 	_, err = f.svc.WriteUsage(t.Context(), f.id)
 	f.ok(err)
+}
+
+// stuckHolds is a store that cannot end the holds of an account.
+type stuckHolds struct {
+	core.Store
+	account string
+}
+
+func (s *stuckHolds) ExpireHolds(ctx context.Context, account string, at time.Time, retention time.Duration) error {
+	if account == s.account {
+		return core.Unavailable(errors.New("down"))
+	}
+	return s.Store.ExpireHolds(ctx, account, at, retention)
+}
+
+// An account whose expired holds cannot be ended does not delay the hours of a later account.
+func TestUsageFeedBesideStuckHolds(t *testing.T) {
+	store := &stuckHolds{Store: memstore.New()}
+	first := newFeedTest(t, store)
+	store.account = first.id
+	f := &feedTest{thresholds: &thresholds{newTenant(t, first.svc, "second"), first.now}}
+	var err error
+	f.webhook, err = f.svc.CreateWebhook(t.Context(), f.id, core.WebhookPatch{URL: new("https://example.com/"), Events: core.Some([]string{core.EventUsage})})
+	f.ok(err)
+	_, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})
+	f.hold(secret, time.Minute)
+	*f.now = f.now.Add(time.Hour + core.UsageDelay)
+	if err := f.svc.ExpireHolds(t.Context()); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("got %v, want that of the first account", err)
+	}
+	if got := f.written(); len(got) != 2 {
+		t.Errorf("got %v, want the hour of the user and its key", got)
+	}
 }
