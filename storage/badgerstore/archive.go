@@ -286,7 +286,7 @@ const maxArchived = 256 << 10
 func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) {
 	isChange := func(d cellDay) bool { return d.number.change() }
 	numbers := slices.DeleteFunc(slices.Clone(a.put), isChange)
-	if size, done, err = a.writeNumbers(txn, numbers, a.clearCells); !done || err != nil || len(numbers) == len(a.put) {
+	if size, done, err = a.writeNumbers(txn, numbers, a.clearCells, maxArchived); !done || err != nil || len(numbers) == len(a.put) {
 		return size, done, err
 	}
 	changes := slices.DeleteFunc(slices.Clone(a.put), func(d cellDay) bool { return !isChange(d) })
@@ -298,12 +298,12 @@ func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) 
 		changes[i].number = d.number &^ dayChange
 		changes[i].used = d.number.bound(day.number(d.cell, changes[i].number) + d.used)
 	}
-	_, _, err = a.writeNumbers(txn, changes, 0)
+	_, _, err = a.writeNumbers(txn, changes, 0, math.MaxInt)
 	return size, true, err
 }
 
-// writeNumbers writes numbers of days, and removes the days of some cells before.
-func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCells uint64) (size int, done bool, err error) {
+// writeNumbers writes numbers of days, and removes the days of some cells before. done is false when days beyond most bytes are left.
+func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCells uint64, most int) (size int, done bool, err error) {
 	r := view{txn}
 	type change struct{ before, after archivedDay }
 	changes := map[core.Date]*change{}
@@ -335,7 +335,7 @@ func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCe
 		if c.after.same(&c.before) {
 			continue
 		}
-		if size > maxArchived {
+		if size > most {
 			return size, false, nil
 		}
 		p, value := archivePath(a.page, date), c.after.encode(a.page.kind, date)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
@@ -67,5 +69,41 @@ func TestArchivedDay(t *testing.T) {
 		if record := new(archivedDay).encode(kindUser, date); record != nil {
 			t.Errorf("an empty day: got %x, want no record", record)
 		}
+	}
+}
+
+// TestArchivedChanges: changes of more days than one transaction should have are all written in the last one. A failure means that settlements of
+// earlier days are lost.
+func TestArchivedChanges(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, "key")
+	a := archiveUpdate{page: userRef(t, s, 1).page()}
+	for date := today - core.DaysKept; date < today; date++ {
+		for cell := range byte(pageCells) {
+			for _, number := range []dayKind{record.DayDenied, record.DaySharedDenied} {
+				a.put = append(a.put, cellDay{cell, dayNumber{date, number | dayChange, core.MaxLimit - int64(cell)}})
+			}
+		}
+	}
+	err := s.commitTxn(func(txn *badger.Txn) error {
+		_, done, err := a.write(txn)
+		if !done {
+			t.Error("got days that are left, want all at once")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	days := 0
+	err = s.inView(func(r view) error {
+		return r.eachArchived(a.page, today-core.DaysKept, today, func(_ core.Date, day *archivedDay) {
+			if days++; day.number(7, record.DaySharedDenied) != core.MaxLimit-7 {
+				t.Errorf("got %d", day.number(7, record.DaySharedDenied))
+			}
+		})
+	})
+	if err != nil || days != core.DaysKept {
+		t.Errorf("got %d days, %v, want %d", days, err, core.DaysKept)
 	}
 }
