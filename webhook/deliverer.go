@@ -145,7 +145,7 @@ func (d *Deliverer) deliver(ctx context.Context) {
 			if all {
 				nextScan = time.Now()
 				for _, q := range d.queues {
-					q.readAgain() // the store may have failed over, and lost events whose Seq later events have: a queue reads only what is behind its last Seq
+					q.readAgain() // a failover may have lost events, and given their Seq to new events. A queue reads only events behind its last Seq
 				}
 			}
 			for _, id := range accounts {
@@ -197,7 +197,7 @@ func (d *Deliverer) scan(ctx context.Context) error {
 		}
 		return load(a.ID)
 	})
-	for account := range before { // in the random order of a map, so that no account is always behind those that cannot be read
+	for account := range before { // the order of a map is random, so each account is read first at times
 		if err == nil {
 			err = load(account)
 		}

@@ -22,7 +22,7 @@ import (
 
 // Redis fails over to its replica while two nodes write events of limits, of keys and of the test, and one node delivers them. The receiver gets each event of the log,
 // in the order of its subject, and each repetition has the same body. Afterwards one node delivers. With wait_replicas, the log has each event whose write was acknowledged,
-// and the receiver gets no other event, although the replica lacks what was written last.
+// and the receiver gets no other event. The replica lacks the last writes.
 func TestFailover(t *testing.T) {
 	wait := redisstore.Wait{Replicas: 1, Timeout: 100 * time.Millisecond}
 	for name, test := range map[string]struct {

@@ -68,7 +68,7 @@ func TestUsageFeedOfOldWebhook(t *testing.T) {
 	}
 }
 
-// Hours that are no longer kept when the feed goes on are left out, those of waiting users, too. The error says so once.
+// When the feed goes on after a week, it leaves out the hours that are no longer kept, and those of waiting users. The error names the hours, once.
 func TestUsageFeedLosesHours(t *testing.T) {
 	f := newFeedTest(t, memstore.New())
 	_, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})
