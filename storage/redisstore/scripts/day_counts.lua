@@ -20,6 +20,19 @@ local ALLOWED, DENIED, SHARED_ALLOWED, SHARED_DENIED = 0, 1, 2, 3
 
 local KEPT = 400 -- days, see core.DaysKept
 
+-- findPast returns a number of a day in past days, its latest hour, and the position of its head; nil if the past days lack it.
+local function findPast(past, day, number)
+	local first, value, latest, at = 1, nil, nil, nil
+	while first <= #past do
+		local head = struct.unpack('>I4', past, first)
+		if math.floor(head / PAST_DAY) == day and math.floor(head / 8) % 4 == number then
+			value, latest, at = struct.unpack('>I' .. head % 8, past, first + 4), math.floor(head / PAST_HOUR) % 32, first
+		end
+		first = first + 4 + head % 8
+	end
+	return value, latest, at
+end
+
 -- addDay adds cost to a DAY_COUNT, and returns the new DAY_COUNT. The cost counts today, in the given hour. If the DAY_COUNT is of a later date, the
 -- cost counts in the first hour of that date. When a new day begins, addDay appends the old one to the past days of the field, and removes the days that
 -- are too old. addDay builds the key of the past days itself rather than get it in KEYS, because it needs that key only once a day. With the hour NO_HOUR,
@@ -41,6 +54,8 @@ local function addDay(count, cost, today, hour, field, number)
 			redis.call('SET', name, over, 'PX', (KEPT + 1) * 86400000)
 		elseif day > 0 then
 			keepHour(field, day, number, '', latest, 0)
+			local past = findPast(redis.call('GET', string.sub(KEYS[1], 1, -2) .. 't:' .. field) or '', day, number)
+			if past then keepHour(field, day, number, '', NO_HOUR, past) end -- of the counter before an import on this day
 		end
 		local newest = hour ~= NO_HOUR and redis.call('HGET', KEYS[1], 'e' .. field)
 		if newest and struct.unpack('>I3', newest) >= today then keepHour(field, today, number, '', NO_HOUR, 0) end -- entries of today are from before an import

@@ -17,16 +17,8 @@ local used, number, day, hour = todayOf(counter, field)
 local form, today = string.byte(counter, form_at), tonumber(ARGV[4])
 keepHour(field, day, number, '', hour, used)
 if day ~= today then
-	local past, first, at = redis.call('GET', string.sub(KEYS[1], 1, -2) .. 't:' .. field) or '', 1, nil
-	while first <= #past do
-		local head = struct.unpack('>I4', past, first)
-		if math.floor(head / PAST_DAY) == today and math.floor(head / 8) % 4 == number then at = first end
-		first = first + 4 + head % 8
-	end
-	if at then -- the imported counter is of a day among the past days
-		local head = struct.unpack('>I4', past, at)
-		keepHour(field, today, number, '', math.floor(head / PAST_HOUR) % 32, (struct.unpack('>I' .. head % 8, past, at + 4)))
-	end
+	local value, latest = findPast(redis.call('GET', string.sub(KEYS[1], 1, -2) .. 't:' .. field) or '', today, number)
+	if value then keepHour(field, today, number, '', latest, value) end -- the imported counter is of a day among the past days
 	if used > 0 then addDay(struct.pack(DAY_COUNT, day, used, hour), 0, day + 1, NO_HOUR, field, number) end
 end
 keepHour(field, today, number, '', NO_HOUR, (todayOf(new, field)))
