@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -183,9 +184,7 @@ func (d *Deliverer) scan(ctx context.Context) error {
 			return nil
 		}
 		d.unread[account] = true
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 		if failures++; failures == maxScanFailures || ctx.Err() != nil {
 			return first
 		}
@@ -202,10 +201,7 @@ func (d *Deliverer) scan(ctx context.Context) error {
 			err = load(account)
 		}
 	}
-	if err == nil {
-		err = first
-	}
-	return err
+	return cmp.Or(err, first)
 }
 
 // sweep deletes the events that the accounts need not remember, until ctx ends. It has its own goroutine, so that millions of old events delay no delivery.
@@ -321,9 +317,7 @@ func (d *Deliverer) refill(ctx context.Context) (first error) {
 	for _, q := range d.queues {
 		if err := d.refillQueue(ctx, q, now); err != nil {
 			q.more, q.recheck = false, false
-			if first == nil {
-				first = err
-			}
+			first = cmp.Or(first, err)
 		}
 	}
 	return first

@@ -136,10 +136,10 @@ func TestRefusedSweep(t *testing.T) {
 	}
 }
 
-// An attempt that was running when another one disabled its webhook is the last one of its event, and the log says so.
-func TestAttemptBesideGone(t *testing.T) {
-	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
-	s := service.New(memstore.New(), service.Config{Clock: func() time.Time { return now }})
+// newWebhook returns a service whose clock is now, and an account with a webhook.
+func newWebhook(t *testing.T, now *time.Time) (*service.Service, *core.Account, *core.Webhook) {
+	t.Helper()
+	s := service.New(memstore.New(), service.Config{Clock: func() time.Time { return *now }})
 	a, _, _, err := s.CreateAccount(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
@@ -148,11 +148,17 @@ func TestAttemptBesideGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, a, w
+}
+
+// An attempt that was running when another one disabled its webhook is the last one of its event, and the log says so.
+func TestAttemptBesideGone(t *testing.T) {
+	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
+	s, a, w := newWebhook(t, &now)
 	for i, status := range []int{service.StatusGone, 500} {
 		e := &core.Event{ID: fmt.Sprint("e", i), Type: core.EventThreshold, At: now, Until: now}
 		if i == 0 {
-			err = s.PutEvents(t.Context(), a.ID, e, &core.Event{ID: "e1", Type: core.EventThreshold, At: now, Until: now})
-			if err != nil {
+			if err := s.PutEvents(t.Context(), a.ID, e, &core.Event{ID: "e1", Type: core.EventThreshold, At: now, Until: now}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -169,20 +175,13 @@ func TestAttemptBesideGone(t *testing.T) {
 // The time in which nobody delivers, such as while the server is down, is not a time in which deliveries fail.
 func TestDownIsNotFailing(t *testing.T) {
 	now := time.Date(2026, time.November, 28, 12, 0, 0, 0, time.UTC)
-	s := service.New(memstore.New(), service.Config{Clock: func() time.Time { return now }})
-	a, _, _, err := s.CreateAccount(t.Context(), "acme")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := s.CreateWebhook(t.Context(), a.ID, core.WebhookPatch{URL: new("https://example.com")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, a, w := newWebhook(t, &now)
 	e := &core.Event{ID: "e", Type: core.EventThreshold, At: now, Until: now}
 	if err := s.PutEvents(t.Context(), a.ID, e); err != nil {
 		t.Fatal(err)
 	}
 	fail := func() {
+		var err error
 		w, err = s.EndAttempt(t.Context(), a.ID, &core.Attempt{Webhook: w.ID, EventID: "e", Type: core.EventThreshold, At: now, Problem: "No answer"}, e)
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -129,15 +130,10 @@ func (s *Service) ExpireHolds(ctx context.Context) error {
 		if a.Deleting {
 			return nil
 		}
-		if err := s.store.ExpireHolds(ctx, a.ID, s.now(), s.retention()); err != nil && first == nil {
-			first = err
-		}
+		first = cmp.Or(first, s.store.ExpireHolds(ctx, a.ID, s.now(), s.retention()))
 		return ctx.Err()
 	})
-	if first != nil {
-		return first
-	}
-	return err
+	return cmp.Or(first, err)
 }
 
 // final returns the final costs of a hold. The price of the usage replaces the held costs, meter by meter. The costs of f then replace both.

@@ -68,7 +68,8 @@ func TestUsageFeedOfOldWebhook(t *testing.T) {
 	}
 }
 
-// When the feed goes on after a week, it leaves out the hours that are no longer kept, and those of waiting users. The error names the hours, once.
+// After a pause of a week, the feed leaves out the hours that the store no longer keeps, also the hours of waiting users. One call returns an error that
+// names these hours.
 func TestUsageFeedLosesHours(t *testing.T) {
 	f := newFeedTest(t, memstore.New())
 	_, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})

@@ -136,8 +136,8 @@ func parallel(n int, fn func(i int) error) error {
 	return g.Wait()
 }
 
-// confirm waits until the replicas have everything that a slot has now: as many replicas as a write waits for. It writes, because WAIT covers only what was before the
-// last write of its connection. The first command is a deletion, so that it works with full memory.
+// confirm waits until the replicas have everything that a slot has now. It waits for as many replicas as a write does. It writes a key of its own, because WAIT
+// covers only what happened before the last write of its connection. The first command is a deletion, so that it works with full memory.
 func (s *Store) confirm(ctx context.Context, n keySlot) error {
 	if s.wait.Load().Replicas == 0 {
 		return nil

@@ -20,17 +20,18 @@ local ALLOWED, DENIED, SHARED_ALLOWED, SHARED_DENIED = 0, 1, 2, 3
 
 local KEPT = 400 -- days, see core.DaysKept
 
--- findPast returns a number of a day in past days, its latest hour, and the position of its head; nil if the past days lack it.
+-- findPast returns a number of a day in past days, its latest hour, and the position and the size of its head and value; nil if the past days lack it.
 local function findPast(past, day, number)
-	local first, value, latest, at = 1, nil, nil, nil
+	local first, value, latest, at, size = 1, nil, nil, nil, nil
 	while first <= #past do
 		local head = struct.unpack('>I4', past, first)
+		local bytes = head % 8
 		if math.floor(head / PAST_DAY) == day and math.floor(head / 8) % 4 == number then
-			value, latest, at = struct.unpack('>I' .. head % 8, past, first + 4), math.floor(head / PAST_HOUR) % 32, first
+			value, latest, at, size = struct.unpack('>I' .. bytes, past, first + 4), math.floor(head / PAST_HOUR) % 32, first, 4 + bytes
 		end
-		first = first + 4 + head % 8
+		first = first + 4 + bytes
 	end
-	return value, latest, at
+	return value, latest, at, size
 end
 
 -- addDay adds cost to a DAY_COUNT, and returns the new DAY_COUNT. The cost counts today, in the given hour. If the DAY_COUNT is of a later date, the

@@ -64,23 +64,16 @@ end
 -- changePast adds a difference to a number of a past day, and to an hour of that day unless hour is nil. The number keeps its place among the past days
 -- of the field.
 local function changePast(field, date, number, by, hour)
-	local name, at, n, latest = string.sub(KEYS[1], 1, -2) .. 't:' .. field, nil, 0, nil
-	local past, first, size = redis.call('GET', name) or '', 1, 0
-	while first <= #past do
-		local head = struct.unpack('>I4', past, first)
-		local bytes = head % 8
-		if math.floor(head / PAST_DAY) == date and math.floor(head / 8) % 4 == number then
-			at, size, latest = first, 4 + bytes, math.floor(head / PAST_HOUR) % 32
-			n = struct.unpack('>I' .. bytes, past, first + 4)
-		end
-		first = first + 4 + bytes
-	end
+	local name = string.sub(KEYS[1], 1, -2) .. 't:' .. field
+	local past = redis.call('GET', name) or ''
+	local n, latest, at, size = findPast(past, date, number)
+	n = n or 0
 	local after = math.min(math.max(0, n + by), MOST)
 	if hour then changedHour(field, date, number, hour, by, after - n, latest) end
 	if not at and by <= 0 then return end
 	local bytes = after < 256 and 1 or after < 65536 and 2 or 7
 	local head = date * PAST_DAY + (latest or hour) * PAST_HOUR + number * 8 + bytes
 	at = at or #past + 1
-	past = string.sub(past, 1, at - 1) .. struct.pack('>I4I' .. bytes, head, after) .. string.sub(past, at + size)
+	past = string.sub(past, 1, at - 1) .. struct.pack('>I4I' .. bytes, head, after) .. string.sub(past, at + (size or 0))
 	redis.call('SET', name, past, 'PX', (KEPT + 1) * 86400000)
 end
