@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -48,21 +49,24 @@ func (s *Service) auditedAdjustment(ctx context.Context, c *core.Consumption, re
 // trimMargin keeps entries longer than an import takes: an import compares the entries that it has written.
 const trimMargin = 24 * time.Hour
 
-// TrimAudit removes the entries of all audit logs that are older than [core.AuditRetention] and trimMargin.
+// TrimAudit removes the entries of all audit logs that are older than [core.AuditRetention] and trimMargin. After an error of one account it continues with
+// the others, and returns the first error.
 func (s *Service) TrimAudit(ctx context.Context) error {
 	last := core.AuditSeq(s.now().Add(-core.AuditRetention-trimMargin)) - 1
-	return s.EachAccount(ctx, func(a *core.Account) error {
+	var first error
+	err := s.EachAccount(ctx, func(a *core.Account) error {
 		more, err := !a.Deleting, ctx.Err()
 		for more && err == nil {
 			if more, err = s.store.RemoveAudit(ctx, a.ID, 0, last); err == nil {
 				err = ctx.Err()
 			}
 		}
-		if errors.Is(err, core.ErrAccountNotFound) { // deleted meanwhile
-			return nil
+		if !errors.Is(err, core.ErrAccountNotFound) { // deleted meanwhile
+			first = cmp.Or(first, err)
 		}
-		return err
+		return ctx.Err()
 	})
+	return cmp.Or(first, err)
 }
 
 // AuditFilter selects entries of an audit log. The zero value selects all.

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -50,6 +51,41 @@ func TestTrimAudit(t *testing.T) {
 		}
 		if got := found(); got != step.want {
 			t.Errorf("after %v: got %d entries, want %d", step.by, got, step.want)
+		}
+	}
+}
+
+// stuckAudit is a store that cannot remove entries of the audit log of an account.
+type stuckAudit struct {
+	core.Store
+	account string
+}
+
+func (s *stuckAudit) RemoveAudit(ctx context.Context, account string, first, last int64) (more bool, err error) {
+	if account == s.account {
+		return false, core.Unavailable(errors.New("down"))
+	}
+	return s.Store.RemoveAudit(ctx, account, first, last)
+}
+
+// An account whose audit log cannot be trimmed keeps no later account from being trimmed.
+func TestTrimAuditBesideStuckAccount(t *testing.T) {
+	store := &stuckAudit{Store: memstore.New()}
+	now := time.Date(2026, time.March, 14, 9, 0, 0, 0, time.UTC)
+	s := service.New(store, service.Config{Clock: func() time.Time { return now }})
+	first, second := newTenant(t, s, "first"), newTenant(t, s, "second")
+	store.account = first.id
+	now = now.Add(core.AuditRetention + 48*time.Hour)
+	if err := s.TrimAudit(t.Context()); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("got %v, want the error of the first account", err)
+	}
+	for _, x := range []struct {
+		*tenant
+		trimmed bool
+	}{{first, false}, {second, true}} {
+		p, err := s.Audit(t.Context(), x.id, service.AuditFilter{}, core.Page{Number: 1, Size: 1})
+		if err != nil || (p.Found == 0) != x.trimmed {
+			t.Errorf("account %s: got %d entries, error %v, want none: %v", x.id, p.Found, err, x.trimmed)
 		}
 	}
 }
