@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -19,22 +20,27 @@ type lease struct {
 	holder string          // identifies this process
 }
 
-// acquire waits for the lease, and returns a context that ends with the lease or with ctx.
-func (l *lease) acquire(ctx context.Context) (context.Context, context.CancelFunc) {
-	held, cancel := context.WithCancel(ctx)
+// acquire waits for the lease, and returns a context that ends with the lease or with ctx. cancel ends the context, and waits for the end of a renewal: the
+// store may finish a renewal after the context has ended, and the renewal would take the lease again after release.
+func (l *lease) acquire(ctx context.Context) (held context.Context, cancel func()) {
+	held, lost := context.WithCancel(ctx)
 	if l.store == nil {
-		return held, cancel
+		return held, lost
 	}
 	for !l.renew(ctx) {
 		select {
 		case <-ctx.Done():
-			cancel()
-			return held, cancel
+			lost()
+			return held, lost
 		case <-time.After(leaseRenewal):
 		}
 	}
-	go l.keepRenewing(held, cancel)
-	return held, cancel
+	var renewing sync.WaitGroup
+	renewing.Go(func() { l.keepRenewing(held, lost) })
+	return held, func() {
+		lost()
+		renewing.Wait()
+	}
 }
 
 // renew acquires or renews the lease, and reports whether this process has it. An error counts as false: without the store, nothing can be delivered.
