@@ -45,7 +45,8 @@ type Transaction struct {
 	changesWebhooks bool            // the transaction changes a webhook, or puts an event that waits for one
 
 	deletedUsers []*core.User
-	lastHours    map[int64][]core.CounterDay // by deleted user: the hours that the usage feed has not written; nil in a preview
+	movedKeys    []*core.Key                          // with their former users
+	lastHours    map[core.CounterID][]core.CounterDay // of deleted users and moved keys: the hours that the transaction writes; nil in a preview
 
 	forgetDigests []secrets.Digest // of all values of the changed keys, before and after, to remove from the cache
 	keyEvents     []*core.Event    // of the changes of keys and users
@@ -119,7 +120,7 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 	if err != nil {
 		return err
 	}
-	lastHours := map[int64][]core.CounterDay{}
+	lastHours := map[core.CounterID][]core.CounterDay{}
 	for {
 		var runs []*Transaction
 		err = s.store.Update(s.acting(ctx), account, func(tx core.Tx) error {
@@ -149,7 +150,7 @@ func (s *Service) transact(ctx context.Context, account string, holders map[secr
 		case errors.Is(err, errNewMeters):
 			before, err = s.addMeters(ctx, account, runs[len(runs)-1].newMeters)
 		case isUnread:
-			err = s.readLastHours(ctx, account, unread, lastHours)
+			err = s.readLastHours(ctx, unread.hours, lastHours)
 		default:
 			return err
 		}
@@ -345,6 +346,9 @@ func (b *Transaction) putKey(before, after *core.Key) error {
 		b.due = append(b.due, dueCounter{CounterID: core.CounterID{Account: b.account, KeyID: before.ID}})
 		b.keys[before.ID] = nil
 		return b.tx.DeleteKey(before.ID)
+	}
+	if before != nil && before.UserID != after.UserID {
+		b.movedKeys = append(b.movedKeys, before)
 	}
 	if before != nil && (before.PlanID != after.PlanID || before.UserID != after.UserID || !slices.Equal(before.Own().Limits, after.Own().Limits)) {
 		b.due = append(b.due, dueCounter{CounterID: core.CounterID{Account: b.account, KeyID: after.ID}})
