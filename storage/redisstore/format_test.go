@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -58,5 +59,21 @@ func TestFormatChanges(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "has upgraded the data"); n != 2 {
 		t.Errorf("the log has %d lines about two upgrades, want 2:\n%s", n, log)
+	}
+}
+
+// TestFormatInDocs: the table of formats in docs/operations.md has the format that a new store writes.
+func TestFormatInDocs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{server.Addr()}, Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	format := strings.TrimSpace(server.Do(t, "GET", "limitkeeper:{registry}format"))
+	docs, err := os.ReadFile("../../docs/operations.md")
+	if row := fmt.Sprintf("\n| Redis | %s | | the Redis key `limitkeeper:{registry}format`, `%s` |", strings.TrimPrefix(format, "v"), format); err != nil || !strings.Contains(string(docs), row) {
+		t.Errorf("docs/operations.md has no row %q, %v", row, err)
 	}
 }
