@@ -34,31 +34,34 @@ check: tools ## format, vet, staticcheck, the workflows
 # processes do the work of these tests, or they repeat with another setting a test that runs with the race detector. The client of quic-go
 # 0.63 that EarlyDataOverHTTP3 uses has a race of its own in early data.
 PLAIN_PACKAGES := ./deploy ./e2e ./storage/storetest
+RACE_PACKAGES = $$(go list ./... | grep -vxF "$$(go list $(PLAIN_PACKAGES))")
 # The slowest subtests of storetest. Each calls the store from one goroutine.
 PLAIN_CASES := ^Test(Store|Conformance)$$/^(list|machine|reopen)$$|^Test(Store|Conformance)$$/^import$$/^machine$$|$\
 	^Test(Store|Conformance)$$/^audit$$/^(number_of_entries|bytes)$$|^Test(Store|Conformance)$$/^counter$$/^many$$
 PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
-	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedSource|CappedTarget|$\
-	CheckRecords|CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
-	DeleteUserInterrupted|DenialsPerDay|EarlyDataOverHTTP3|FailedCloseThenPowerCut|FlippedBytes|Generators|$\
-	HistoryCursorGoesOn|HistoryOfAnUnsteadyClock|Image.*|ImportSmallCache|Interrupted|$\
-	InterruptedFirstOpening|Kill(Events|Feed)?|KilledReplay.*|LargeFile|LargeTransaction|Lost.*|$\
-	ManyDeletions|MoreEventsThanFit|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|PlanAtBound|$\
-	PowerCut.*|PurgeKilled|PurgeOnTwoNodes|RandomBodies|Renew.*|Repair.*|ReplayWritesPages|ReportForms|$\
-	ReportMemory|RequestsStreamMemory|ReusedNumberPageAhead|RoundTrip.*|Size|SmallerCounterCache|$\
+	AccountHistoryBound|Again|ArchiveInParts|AttemptsAreBounded|BillingRecipes|BodyBounds|Bounds|BucketsInMemory|$\
+	CappedSource|CappedTarget|CheckRecords|CheckWrongEvent|Compressed|ConformanceOnCluster|Contradictions|Copies|$\
+	CutFiles|CutOff.*|Damaged.*|DaysOf.*|DeleteKeysOnLargePages|DeleteUserInterrupted|DeleteUserWithManyKeys|$\
+	DenialsPerDay|DiskFilled(Slowly|AtOnce)|EarlyDataOverHTTP3|EventLogRefuses|EventsOfBatch|$\
+	FailedCloseThenPowerCut|FlippedBytes|Generators|HistoryCursorGoesOn|HistoryOfAnUnsteadyClock|Image.*|$\
+	ImportAgainAfterRevoke|ImportKilledAtAnyStep|ImportSmallCache|Interrupted|InterruptedFirstOpening|$\
+	Kill(Events|Feed|Holds|ed)?|KilledDuringImage|KilledReplay.*|KnownBrowser|LargeFile|LargeTransaction|Lost.*|$\
+	ManyDeletions|MoreEventsThanFit|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|PagesAreThrottled|Password|$\
+	Pictures|PlanAtBound|PowerCut.*|PurgeKilled|PurgeOnTwoNodes|RandomBodies|RandomDays|Renew.*|Repair.*|$\
+	ReplayWritesPages|ReportForms|ReportMemory|RequestsStreamMemory|RestoreAgain|RestoreBeyondMaxHistory|$\
+	ReusedNumberPageAhead|RoundTrip.*|Search|SignInsAreLogged|Size|SmallerCounterCache|SmallerMemtable|$\
 	SpecPagination|StartWithoutRoomToReplay|StorePower|StreamHistoryOfManyUsers|SyncBeforeTable|$\
-	ThresholdsOfFallenCounters|VerifyBlocks|ZeroedRanges)$$
+	ThresholdsOfFallenCounters|Throttle|ThrottleAgainstModel|VerifyBlocks|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 
 race: ## tests of concurrent code, under the race detector
-	$(GO_TEST) -race -skip '$(PLAIN_TESTS)' ./storage/redisstore ./storage/badgerstore \
-		$$(go list ./... | grep -vxF "$$(go list $(PLAIN_PACKAGES))")
+	$(GO_TEST) -race -skip '$(PLAIN_TESTS)' ./storage/redisstore ./storage/badgerstore $(RACE_PACKAGES)
 	$(subst go test,go -C bench test,$(GO_TEST)) -race ./...
 
 plain: ## the other tests, without the race detector
 	$(GO_TEST) $(PLAIN_PACKAGES)
-	$(GO_TEST) -run '$(PLAIN_TESTS)' ./storage/badgerstore ./...
+	$(GO_TEST) -run '$(PLAIN_TESTS)' ./storage/badgerstore $(RACE_PACKAGES)
 
 fuzz: ## every fuzz target, FUZZTIME runs (20000x) or long (1m)
 	@for pkg in $$(go list ./...); do \

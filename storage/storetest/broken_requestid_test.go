@@ -342,6 +342,7 @@ func (s *guessesRepeats) Consume(ctx context.Context, c *core.Consumption) (core
 
 // Without any of the defects remembersIDs is a correct store.
 func TestRecallsIsGoodWithoutFlaw(t *testing.T) {
+	fewerChecks(t)
 	for _, c := range slices.Concat(requestIDCases, machineCases, exactCases) {
 		if c.imports { // remembersIDs is no importer
 			continue

@@ -24,6 +24,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// fewerChecks makes the random cases of a test that expects no failure five times as short.
+func fewerChecks(t *testing.T) {
+	set := func(n string) {
+		if err := flag.Set("rapid.checks", n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("100")
+	t.Cleanup(func() { set("500") })
+}
+
 // recorder is a testing.TB that records a failure instead of reporting it.
 type recorder struct {
 	testing.TB
