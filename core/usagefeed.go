@@ -16,6 +16,9 @@ type UsageFeed struct {
 	Keys bool  `json:"keys,omitempty"` // the scan has passed all users
 	Key  int64 `json:"key,omitempty"`  // the Seq of the last key that the scan has passed
 
+	// Rewinds counts the rewinds. A call of WriteUsage that a rewind overtakes does not store its progress, also when the rewind changes nothing else.
+	Rewinds int64 `json:"rewinds,omitempty"`
+
 	// Waiting lists the users whose open holds may still change an hour that the scan has passed. It is sorted by user.
 	Waiting []WaitingUser `json:"waiting,omitempty"`
 }
@@ -77,16 +80,19 @@ func (f *UsageFeed) Rewind(from Date) {
 	for i := range f.Waiting {
 		f.Waiting[i].From = min(f.Waiting[i].From, from)
 	}
+	f.Rewinds++
 	f.EndScan(from)
 }
 
 // StartScan starts a scan of the hours from Next to last.
 func (f *UsageFeed) StartScan(last Date) {
-	*f = UsageFeed{Next: f.Next, Last: last, Waiting: f.Waiting}
+	*f = UsageFeed{Next: f.Next, Last: last, Rewinds: f.Rewinds, Waiting: f.Waiting}
 }
 
 // EndScan ends the scan, if one is running, and makes next the first hour that is not written.
-func (f *UsageFeed) EndScan(next Date) { *f = UsageFeed{Next: next, Waiting: f.Waiting} }
+func (f *UsageFeed) EndScan(next Date) {
+	*f = UsageFeed{Next: next, Rewinds: f.Rewinds, Waiting: f.Waiting}
+}
 
 // FirstWaiting returns the first waiting users for display, at most 100.
 func (f *UsageFeed) FirstWaiting() []WaitingUser { return f.Waiting[:min(len(f.Waiting), 100)] }
@@ -96,7 +102,8 @@ func (f *UsageFeed) Scanning() bool { return f.Last >= f.Next && f.Next != 0 }
 
 // Equal reports whether two feeds have the same progress.
 func (f *UsageFeed) Equal(other *UsageFeed) bool {
-	return f.Next == other.Next && f.Last == other.Last && f.User == other.User && f.Keys == other.Keys && f.Key == other.Key && slices.Equal(f.Waiting, other.Waiting)
+	return f.Next == other.Next && f.Last == other.Last && f.User == other.User && f.Keys == other.Keys && f.Key == other.Key && f.Rewinds == other.Rewinds &&
+		slices.Equal(f.Waiting, other.Waiting)
 }
 
 // IsWaiting reports whether a user waits.

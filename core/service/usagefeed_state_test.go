@@ -185,24 +185,34 @@ func (s *daysHookStore) DaysOf(ctx context.Context, ids []core.CounterID, first,
 	return s.Store.DaysOf(ctx, ids, first, last)
 }
 
-// WriteUsage does not overwrite the progress that a concurrent rewind has stored.
+// WriteUsage does not overwrite the progress that a concurrent rewind has stored: neither of a rewind to an earlier hour nor of one to the hour that is
+// being written.
 func TestRewindWhileWriting(t *testing.T) {
-	store := &daysHookStore{Store: memstore.New()}
-	f := newFeedTest(t, store)
-	_, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})
-	f.use(secret, 1)
-	ten := core.HourOf(*f.now)
-	*f.now = f.now.Add(time.Hour + core.UsageDelay)
-	first := f.written()
-	*f.now = f.now.Add(time.Hour)
-	store.beforeDaysOf = func() { f.rewind(ten) }
-	_, err := f.svc.WriteUsage(t.Context(), f.id)
-	f.ok(err)
-	if got := f.feed().Next; got != ten {
-		t.Errorf("after WriteUsage: got the next hour %v, want %v", got, ten)
-	}
-	if diff := cmp.Diff(first, f.written()); diff != "" {
-		t.Errorf("the hours again (-want +got)\n%s", diff)
+	for back := range core.Date(2) {
+		store := &daysHookStore{Store: memstore.New()}
+		f := newFeedTest(t, store)
+		_, _, secret := f.customer("anna", f.plan(1000), core.KeyPatch{})
+		want := map[string]string{}
+		for range 2 {
+			f.use(secret, 1)
+			*f.now = f.now.Add(time.Hour + core.UsageDelay)
+			if len(want) == 0 {
+				want = f.written()
+			}
+		}
+		to := f.feed().Next - back
+		store.beforeDaysOf = func() { f.rewind(to) }
+		_, err := f.svc.WriteUsage(t.Context(), f.id)
+		f.ok(err)
+		if got := f.feed().Next; got != to {
+			t.Errorf("after WriteUsage: got the next hour %v, want %v", got, to)
+		}
+		again := f.written()
+		for name, event := range want {
+			if _, has := again[name]; has != (back == 1) || has && again[name] != event {
+				t.Errorf("a rewind by %d hours: got %v, want %v again: %v", back, again, want, back == 1)
+			}
+		}
 	}
 }
 
