@@ -47,7 +47,7 @@ PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	ImportAgainAfterRevoke|ImportKilledAtAnyStep|ImportSmallCache|Interrupted|InterruptedFirstOpening|$\
 	Kill(Events|Feed|Holds|ed)?|KilledDuringImage|KilledReplay.*|KnownBrowser|LargeFile|LargeTransaction|Lost.*|$\
 	ManyDeletions|MoreEventsThanFit|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|PagesAreThrottled|Password|$\
-	Pictures|PlanAtBound|PowerCut.*|PurgeKilled|PurgeOnTwoNodes|RandomBodies|RandomDays|Renew.*|Repair.*|$\
+	Pictures|PlanAtBound|PowerCut.*|PurgeKilled|PurgeOnTwoNodes|Random(Bodies|Days|Holds)|Renew.*|Repair.*|$\
 	ReplayWritesPages|ReportForms|ReportMemory|RequestsStreamMemory|RestoreAgain|RestoreBeyondMaxHistory|$\
 	ReusedNumberPageAhead|RoundTrip.*|Search|SignInsAreLogged|Size|SmallerCounterCache|SmallerMemtable|$\
 	SpecPagination|StartWithoutRoomToReplay|StorePower|StreamHistoryOfManyUsers|SyncBeforeTable|$\

@@ -34,6 +34,8 @@ var forbiddenImports = []struct {
 	{"storage/...", []string{"net/http", "github.com/caddyserver/...", module + "/adminapi/...", module + "/caddymodule/..."},
 		"stores persist: they use core and their database only"},
 	{"storage/record", []string{module + "/storage/..."}, "a record encodes resources of core, for every store"},
+	{"storage/ranking", []string{module + "/storage/memstore", module + "/storage/badgerstore/...", module + "/storage/redisstore/...",
+		module + "/storage/storetest", module + "/storage/archive"}, "a store uses the rankings"},
 	{"storage/resource", []string{module + "/storage/memstore", module + "/storage/badgerstore/...", module + "/storage/redisstore/...",
 		module + "/storage/storetest", module + "/storage/archive"}, "a database implements what resource needs"},
 	{"storage/memstore", []string{module + "/storage/badgerstore", module + "/storage/redisstore/...", module + "/storage/storetest",

@@ -1,44 +1,22 @@
 package badgerstore
 
-import (
-	"hash/maphash"
-	"sync"
-
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/cachetable"
-)
+import "sync"
 
 // accountNumbers caches the numbers of accounts. The number of an account never changes.
-type accountNumbers struct {
-	mu   sync.Mutex // held to add a number
-	byID cachetable.Table[string, uint32]
-	seed maphash.Seed
-}
+type accountNumbers struct{ byID sync.Map } // from string to uint32
 
-// number returns the number of an account, 0 when there is no such account.
-func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
-	hash := uint32(maphash.String(n.seed, account)) | 1<<31 // never 0
-	if e := n.byID.Find(hash, account); e != nil {
-		return e.Value, nil
+// number returns the number of an account, 0 if the account does not exist.
+func (n *accountNumbers) number(s *Store, account string) (number uint32, err error) {
+	if known, ok := n.byID.Load(account); ok {
+		return known.(uint32), nil
 	}
-	var stored int64
-	err := s.readEntered(func(r view) (err error) {
-		stored, err = r.number(accountIDPath(account))
+	err = s.readEntered(func(r view) error {
+		stored, err := r.number(accountIDPath(account))
+		number = uint32(stored)
 		return err
 	})
-	if err != nil || stored == 0 {
-		return 0, err
+	if err == nil && number != 0 {
+		n.byID.Store(account, number)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.byID.Find(hash, account) == nil {
-		n.byID.Put(cachetable.NewEntry(hash, account, uint32(stored)))
-	}
-	return uint32(stored), nil
-}
-
-// forget removes the number of an account that is removed.
-func (n *accountNumbers) forget(account string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.byID.Remove(uint32(maphash.String(n.seed, account))|1<<31, account)
+	return number, err
 }

@@ -25,8 +25,9 @@ import (
 //	  names         of the meters: their number, a uvarint, and texts
 //	for each counter:
 //	  cell          1 byte, plus cellMeters if numbers of meters follow
-//	  numbers       of the cost of requests: uvarints of a day, varints of an hour, in the order of package record; a key has only the first two
-//	  with cellMeters: the number of numbers, a uvarint; for each, the index of its name, its index in package record and its value: uvarints, varint
+//	  requests      the numbers of the cost of requests, in the order of package record: uvarints of a day, varints of an hour; a key has only the first two
+//	  meters        with cellMeters: the count of their numbers, a uvarint; for each, the index of its meter in names, its index in package record, and its
+//	                value: uvarint, uvarint, varint
 //
 // Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
 // days while the page has the record of the deleted counter. The transaction that clears this record also removes the
@@ -61,135 +62,116 @@ func dateIn(p path) core.Date {
 	return core.Date(int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32)
 }
 
-// archivedDay has the numbers of one day or hour for all counters of a page.
-type archivedDay struct {
-	fixed  [pageCells][record.DayNumbers]int64
-	meters []cellMeter // sorted, without numbers that are 0
-}
+// archivedDay has the numbers of one day or hour for all counters of a page, sorted, without numbers that are 0.
+type archivedDay []cellNumber
 
-// cellMeter is a number of a meter of the counter in a cell.
-type cellMeter struct {
+// cellNumber is a number of the counter in a cell. Its kind has dayHour for an hour, and never dayChange.
+type cellNumber struct {
 	cell byte
-	kind dayKind // with the meter
+	kind dayKind
 	used int64
 }
 
-func (m cellMeter) compare(other cellMeter) int {
-	return cmp.Or(cmp.Compare(m.cell, other.cell), strings.Compare(m.kind.meter(), other.kind.meter()), cmp.Compare(m.kind, other.kind))
-}
-
-// same reports whether two days have the same numbers.
-func (a *archivedDay) same(other *archivedDay) bool {
-	return a.fixed == other.fixed && slices.Equal(a.meters, other.meters)
-}
-
-// clone returns a copy.
-func (a *archivedDay) clone() archivedDay { return archivedDay{a.fixed, slices.Clone(a.meters)} }
-
-// number returns a number of a counter.
-func (a *archivedDay) number(cell byte, kind dayKind) int64 {
-	if kind.fixed() {
-		return a.fixed[cell][kind.index()]
+// compare orders numbers as a record has them: by the cell, first the cost of requests, and then by the names of the meters. Other processes have other
+// indexes of the same names.
+func (n cellNumber) compare(other cellNumber) int {
+	switch {
+	case n.cell != other.cell:
+		return cmp.Compare(n.cell, other.cell)
+	case n.kind>>8 == other.kind>>8 || n.kind.fixed() || other.kind.fixed():
+		return cmp.Compare(n.kind, other.kind)
 	}
-	if i, found := slices.BinarySearchFunc(a.meters, cellMeter{cell: cell, kind: kind}, cellMeter.compare); found {
-		return a.meters[i].used
+	return strings.Compare(n.kind.meter(), other.kind.meter())
+}
+
+// number returns a number of a counter, 0 for a missing number.
+func (a archivedDay) number(cell byte, kind dayKind) int64 {
+	if i, found := slices.BinarySearchFunc(a, cellNumber{cell: cell, kind: kind}, cellNumber.compare); found {
+		return a[i].used
 	}
 	return 0
 }
 
-// set sets a number of a counter.
+// set sets a number of a counter. It removes the number for 0.
 func (a *archivedDay) set(cell byte, kind dayKind, used int64) {
-	if kind.fixed() {
-		a.fixed[cell][kind.index()] = used
-		return
-	}
-	m := cellMeter{cell, kind, used}
-	i, found := slices.BinarySearchFunc(a.meters, m, cellMeter.compare)
+	n := cellNumber{cell, kind, used}
+	i, found := slices.BinarySearchFunc(*a, n, cellNumber.compare)
 	switch {
 	case found && used == 0:
-		a.meters = slices.Delete(a.meters, i, i+1)
+		*a = slices.Delete(*a, i, i+1)
 	case found:
-		a.meters[i] = m
+		(*a)[i] = n
 	case used != 0:
-		a.meters = slices.Insert(a.meters, i, m)
+		*a = slices.Insert(*a, i, n)
 	}
 }
 
-// clear removes the numbers of a counter.
-func (a *archivedDay) clear(cell byte) {
-	a.fixed[cell] = [record.DayNumbers]int64{}
-	a.meters = slices.DeleteFunc(a.meters, func(m cellMeter) bool { return m.cell == cell })
-}
-
-// Values of the first byte of a part of an archived day.
+// Values of the first byte of the names, and of each counter, in the record of a day.
 const (
 	archiveNames = 0xff // the names of meters follow
 	cellMeters   = 0x80 // added to a cell: numbers of meters follow its other numbers
 )
 
-// decode decodes a day or hour. The counters of the page have the kind.
+// decode decodes the record of a day or hour. kind is the kind of the counters. The error is errRecord.
 func (a *archivedDay) decode(b []byte, kind uint32, date core.Date) error {
-	*a = archivedDay{meters: a.meters[:0]}
-	var names []dayKind // the first kind of each meter
-	for r := newDecoder(b); !r.Ended(); {
+	*a = (*a)[:0]
+	var meters []dayKind // the kind of each meter with index 0
+	mark := hourMark(date)
+	for r := record.NewReader(b); !r.Ended(); {
 		first := byte(r.Uint(1))
 		if first == archiveNames {
 			for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-				names = append(names, kindOfMeter(r.Text(), 0)|hourMark(date))
+				meters = append(meters, kindOfMeter(r.Text(), 0)|mark)
 			}
 			continue
 		}
 		cell := first &^ cellMeters
-		if cell >= pageCells {
-			return errRecord
-		}
 		for n := range dayNumbersOf(kind) {
-			if date.IsHour() {
-				a.fixed[cell][n] = r.Varint()
+			used := int64(0)
+			if mark != 0 {
+				used = r.Varint()
 			} else {
-				a.fixed[cell][n] = int64(r.Uvarint())
+				used = int64(r.Uvarint())
+			}
+			if used != 0 {
+				*a = append(*a, cellNumber{cell, mark | dayKind(n), used})
 			}
 		}
 		if first&cellMeters != 0 {
 			for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-				name, number, used := r.Uvarint(), r.Uvarint(), r.Varint()
-				if name >= uint64(len(names)) || number >= record.DayMeterNumbers {
+				meter, number, used := r.Uvarint(), r.Uvarint(), r.Varint()
+				if meter >= uint64(len(meters)) || number >= record.DayMeterNumbers || meters[meter].fixed() {
 					return errRecord
 				}
-				a.meters = append(a.meters, cellMeter{cell, names[name] | dayKind(number), used})
+				*a = append(*a, cellNumber{cell, meters[meter] | dayKind(number), used})
 			}
 		}
-		if r.Failed() {
+		if r.Failed() || cell >= pageCells {
 			return errRecord
 		}
+	}
+	if !slices.IsSortedFunc(*a, cellNumber.compare) {
+		slices.SortFunc(*a, cellNumber.compare)
 	}
 	return nil
 }
 
-// encode returns the record of a day or hour, nil when all numbers are 0.
-func (a *archivedDay) encode(kind uint32, date core.Date) (b []byte) {
-	places := map[string]uint64{}
-	var names []byte
-	for _, m := range a.meters {
-		if name := m.kind.meter(); !hasPlace(places, name) {
-			places[name] = uint64(len(places))
-			names = record.AppendText(names, name)
+// encode returns the record of a day or hour, nil without a number. kind is the kind of the counters.
+func (a archivedDay) encode(kind uint32, date core.Date) []byte {
+	var meters []string
+	var names, b []byte
+	for rest := a; len(rest) > 0; {
+		cell, fixed, n := rest[0].cell, [record.DayNumbers]int64{}, 0
+		for ; n < len(rest) && rest[n].cell == cell && rest[n].kind.fixed(); n++ {
+			fixed[rest[n].kind.index()] = rest[n].used
 		}
-	}
-	if len(names) > 0 {
-		b = append(binary.AppendUvarint([]byte{archiveNames}, uint64(len(places))), names...)
-	}
-	rest := a.meters
-	for cell := range a.fixed {
-		n := 0
-		for n < len(rest) && int(rest[n].cell) == cell {
+		rest = rest[n:]
+		n = 0
+		for n < len(rest) && rest[n].cell == cell {
 			n++
 		}
-		if n == 0 && a.fixed[cell] == [record.DayNumbers]int64{} {
-			continue
-		}
-		b = append(b, byte(cell)|cellMeters*flagByte(n > 0))
-		for _, used := range a.fixed[cell][:dayNumbersOf(kind)] {
+		b = append(b, cell|cellMeters*flagByte(n > 0))
+		for _, used := range fixed[:dayNumbersOf(kind)] {
 			if date.IsHour() {
 				b = binary.AppendVarint(b, used)
 			} else {
@@ -200,17 +182,20 @@ func (a *archivedDay) encode(kind uint32, date core.Date) (b []byte) {
 			b = binary.AppendUvarint(b, uint64(n))
 		}
 		for _, m := range rest[:n] {
-			b = binary.AppendUvarint(binary.AppendUvarint(b, places[m.kind.meter()]), uint64(m.kind.index()))
+			i := slices.Index(meters, m.kind.meter())
+			if i < 0 {
+				i, meters = len(meters), append(meters, m.kind.meter())
+				names = record.AppendText(names, m.kind.meter())
+			}
+			b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(i)), uint64(m.kind.index()))
 			b = binary.AppendVarint(b, m.used)
 		}
 		rest = rest[n:]
 	}
+	if len(meters) > 0 {
+		b = slices.Concat(binary.AppendUvarint([]byte{archiveNames}, uint64(len(meters))), names, b)
+	}
 	return b
-}
-
-func hasPlace(places map[string]uint64, name string) bool {
-	_, has := places[name]
-	return has
 }
 
 // maxSingleReads is the number of days, or hours, at which an iterator becomes faster than one read for each day.
@@ -253,11 +238,11 @@ func (r view) archived(page ref, date core.Date, a *archivedDay) (found bool, er
 	return err == nil, err
 }
 
-// archiveUpdate is a set of changes to the archive of a page.
+// archiveUpdate is what one checkpoint changes in the archive of a page.
 type archiveUpdate struct {
 	page       ref
-	clearCells uint64 // the cells whose days are removed, before put is written
-	put        []cellDay
+	clearCells uint64    // the cells whose days are removed, before put is written
+	put        []cellDay // numbers that replace those in the archive, and changes of them
 }
 
 // cellDay is one number of one day of the counter in a cell.
@@ -266,7 +251,22 @@ type cellDay struct {
 	dayNumber
 }
 
-// add adds the days of a counter.
+func (d cellDay) isChange() bool { return d.number.change() }
+
+// update changes the numbers of a day by a list: it first sets numbers, and then adds the changes. All numbers of the list are of the day.
+func (a *archivedDay) update(list []cellDay) {
+	for _, changes := range []bool{false, true} {
+		for _, d := range list {
+			if kind := d.number &^ dayChange; d.isChange() && changes {
+				a.set(d.cell, kind, kind.bound(a.number(d.cell, kind)+d.used))
+			} else if d.isChange() == changes {
+				a.set(d.cell, kind, d.used)
+			}
+		}
+	}
+}
+
+// add adds the ended days of the counter in a cell.
 func (a *archiveUpdate) add(cell byte, days endedDays) {
 	if days.archiveStale {
 		a.clearCells |= 1 << cell
@@ -276,72 +276,55 @@ func (a *archiveUpdate) add(cell byte, days endedDays) {
 	}
 }
 
-// maxArchived is the largest number of bytes of the archive in one transaction of the database. All days of one page can
-// exceed the limit of one Badger transaction.
+// maxArchived is the number of bytes of the archive after which write needs another transaction of the database. All days of one page
+// can exceed the limit of one Badger transaction.
 const maxArchived = 256 << 10
 
 // write changes the archive, and returns the number of bytes that it has written. done is false when days are left:
-// then the caller commits the transaction, and calls write again in another one. The changes of days are written once, in the
-// last transaction, which also writes the page.
+// then the caller commits the transaction, and calls write again in another one. The days with a dayChange are written once, in the
+// last transaction, which also writes the page: a change that is added twice would count twice.
 func (a *archiveUpdate) write(txn *badger.Txn) (size int, done bool, err error) {
-	isChange := func(d cellDay) bool { return d.number.change() }
-	numbers := slices.DeleteFunc(slices.Clone(a.put), isChange)
-	if size, done, err = a.writeNumbers(txn, numbers, a.clearCells, maxArchived); !done || err != nil || len(numbers) == len(a.put) {
-		return size, done, err
-	}
-	changes := slices.DeleteFunc(slices.Clone(a.put), func(d cellDay) bool { return !isChange(d) })
-	for i, d := range changes {
-		var day archivedDay
-		if _, err := (view{txn}).archived(a.page, d.date, &day); err != nil {
-			return 0, false, err
-		}
-		changes[i].number = d.number &^ dayChange
-		changes[i].used = d.number.bound(day.number(d.cell, changes[i].number) + d.used)
-	}
-	_, _, err = a.writeNumbers(txn, changes, 0, math.MaxInt)
-	return size, true, err
-}
-
-// writeNumbers writes numbers of days, and removes the days of some cells before. done is false when days beyond most bytes are left.
-func (a *archiveUpdate) writeNumbers(txn *badger.Txn, numbers []cellDay, clearCells uint64, most int) (size int, done bool, err error) {
 	r := view{txn}
-	type change struct{ before, after archivedDay }
-	changes := map[core.Date]*change{}
-	if clearCells != 0 {
-		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
-			changes[date] = &change{day.clone(), day.clone()}
-			for cell := range byte(pageCells) {
-				if clearCells&(1<<cell) != 0 {
-					changes[date].after.clear(cell)
-				}
-			}
+	type day struct {
+		before, after archivedDay
+		put           []cellDay
+	}
+	days := map[core.Date]*day{}
+	if a.clearCells != 0 {
+		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, before *archivedDay) {
+			cleared := slices.DeleteFunc(slices.Clone(*before), func(n cellNumber) bool { return a.clearCells&(1<<n.cell) != 0 })
+			days[date] = &day{before: slices.Clone(*before), after: cleared}
 		})
 		if err != nil {
 			return 0, false, err
 		}
 	}
-	for _, d := range numbers {
-		c := changes[d.date]
-		if c == nil {
-			c = new(change)
-			if _, err := r.archived(a.page, d.date, &c.before); err != nil {
+	for _, d := range a.put {
+		if days[d.date] == nil {
+			days[d.date] = new(day)
+			if _, err := r.archived(a.page, d.date, &days[d.date].before); err != nil {
 				return 0, false, err
 			}
-			c.after, changes[d.date] = c.before.clone(), c
+			days[d.date].after = slices.Clone(days[d.date].before)
 		}
-		c.after.set(d.cell, d.number, d.used)
+		days[d.date].put = append(days[d.date].put, d)
 	}
-	for date, c := range changes {
-		if c.after.same(&c.before) {
-			continue
-		}
-		if size > most {
-			return size, false, nil
-		}
-		p, value := archivePath(a.page, date), c.after.encode(a.page.kind, date)
-		size += len(p) + len(value)
-		if err := setOrDelete(txn, p, value); err != nil {
-			return 0, false, err
+	for _, last := range []bool{false, true} {
+		for date, d := range days {
+			if slices.ContainsFunc(d.put, cellDay.isChange) != last {
+				continue
+			}
+			if d.after.update(d.put); slices.Equal(d.after, d.before) {
+				continue
+			}
+			if size > maxArchived && !last {
+				return size, false, nil
+			}
+			p, value := archivePath(a.page, date), d.after.encode(a.page.kind, date)
+			size += len(p) + len(value)
+			if err := setOrDelete(txn, p, value); err != nil {
+				return 0, false, err
+			}
 		}
 	}
 	return size, true, nil

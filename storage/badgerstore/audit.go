@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -17,20 +18,15 @@ import (
 //	bytes   uvarint: of all entries
 type auditLog struct{ first, last, count, bytes int64 }
 
-func (l *auditLog) encode() (b []byte) {
-	for _, n := range []int64{l.first, l.last, l.count, l.bytes} {
-		b = binary.AppendUvarint(b, uint64(n))
+// code codes the record.
+func (l *auditLog) code(c *record.Codec) {
+	for _, n := range []*int64{&l.first, &l.last, &l.count, &l.bytes} {
+		record.Number(c, n)
 	}
-	return b
 }
 
 // logFlag tells the two audit logs of an account apart in paths.
-func logFlag(in resource.Scope) byte {
-	if in.Registry {
-		return 1
-	}
-	return 0
-}
+func logFlag(in resource.Scope) byte { return flagByte(in.Registry) }
 
 func auditLogPath(in resource.Scope) path {
 	return append(at(kindAuditLog).text(in.Account), logFlag(in))
@@ -49,11 +45,8 @@ func (r view) auditLog(in resource.Scope) (l auditLog, err error) {
 	if err != nil || b == nil {
 		return l, err
 	}
-	d := newDecoder(b)
-	for _, n := range []*int64{&l.first, &l.last, &l.count, &l.bytes} {
-		*n = int64(d.Uvarint())
-	}
-	if d.Failed() || !d.Ended() {
+	c := record.Decoder(b)
+	if l.code(&c); c.Failed() || !c.Ended() {
 		err = errRecord
 	}
 	return l, err
@@ -68,7 +61,7 @@ func (r reader) Audit(before int64, n int) (list []resource.AuditRecord, total i
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	err = r.eachBefore(auditPath(r.in), auditEntryPath(r.in, before-1), func(p path, value []byte) (bool, error) {
+	err = r.each(auditPath(r.in), auditEntryPath(r.in, before-1), true, func(p path, value []byte) (bool, error) {
 		list = append(list, resource.AuditRecord{Number: auditNumber(p), Value: slices.Clone(value)})
 		return len(list) < n, nil
 	})
@@ -116,13 +109,13 @@ func (r view) changeAudit(w *writes, a *resource.Audit) error {
 	if err := r.boundAudit(w, a, &l, remove); err != nil {
 		return err
 	}
-	w.put(auditLogPath(a.Log), l.encode())
+	w.put(auditLogPath(a.Log), record.Append(nil, l.code))
 	return nil
 }
 
 // newestAudit returns the largest number below before whose entry w does not remove, 0 for none.
 func (r view) newestAudit(w *writes, in resource.Scope, before int64) (newest int64, err error) {
-	err = r.eachBefore(auditPath(in), auditEntryPath(in, before-1), func(p path, _ []byte) (bool, error) {
+	err = r.each(auditPath(in), auditEntryPath(in, before-1), true, func(p path, _ []byte) (bool, error) {
 		if _, removed := w.value(p); removed {
 			return true, nil
 		}

@@ -42,8 +42,7 @@
 //	committing             a commit of Badger
 //	halfApplied            a transaction of several commits writes; a view reads
 //	shard.mu               the counters of one shard; of two shards, the one with the lower index first
-//	rankings.mu, ranking.mu
-//	the locks of eventlog, table and diskspace, which call this package only by hooks that take no lock above
+//	the locks of eventlog, table, ranking and diskspace, which call this package only by hooks that take no lock above
 //
 // Under retention.running it takes none of these. retention.imaging comes before halfApplied.
 //
@@ -51,13 +50,13 @@
 //
 //	badgerstore.go  Store, Durability; what a failed store refuses; close.go; stats.go, metrics and health
 //	consume.go      Consume, in five steps; request ids
-//	hold.go         open holds; settle.go, their settlement; holdrecord.go, their records
+//	hold.go         open holds; settle.go, their settlement
 //	counter.go      the state of a counter; counterrecord.go, its record
 //	cache.go        counters in memory; load.go, loading a counter from its page and its events
-//	history.go      events and their records; the history of a counter, which is its events
+//	event.go        events; eventrecord.go, their records; history.go, the history of a counter, which is its events
 //	checkpoint.go   writing changed counters to their pages: layout.go, days.go, archive.go
 //	usage.go        sums over counters
-//	ranking.go      the fullest counters of each account, in memory
+//	ranking.go      the fullest counters of each account, in memory: storage/ranking
 //	resource.go     accounts, users, plans and keys, for storage/resource; redo.go and writes.go, their transactions
 //	import.go       histories and counters of another store
 //	layout.go       the keys of Badger
@@ -87,6 +86,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/ranking"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -165,7 +165,7 @@ type Store struct {
 	accounts     accountNumbers
 	counters     *counterCache
 	holds        *openHoldCounts
-	rankings     rankings
+	rankings     ranking.Rankings
 	cacheSize    atomic.Int64 // of counters, see SetCounterCache; 0 before the first call
 	events       *eventlog.Log
 	checkpointer *checkpointer

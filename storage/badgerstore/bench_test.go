@@ -121,7 +121,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 				for i, id := range ids {
 					c := core.Consumption{Account: acct, KeyID: id, KeySeq: int64(i + 1), UserID: int64(i + 1), Cost: 1,
 						Terms: core.Terms{Limit: core.MaxLimit}, Entry: core.Entry{At: noon}}
-					d := s.decide(&c, ref{c.KeySeq, 1, kindKey}, ref{c.UserID, 1, kindUser}, noAnswer{})
+					d := s.decide(&c, ref{c.KeySeq, 1, kindKey}, ref{c.UserID, 1, kindUser}, lookedUp{})
 					if d.err != nil || d.absent {
 						b.Fatalf("decide: got %+v", d)
 					}
@@ -284,7 +284,7 @@ func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 	b.Helper()
 	var all []cells
 	err := s.readEntered(func(r view) (err error) {
-		all, err = r.cellsFor(of)
+		all, err = s.cellsFor(r, of)
 		return err
 	})
 	if err != nil {

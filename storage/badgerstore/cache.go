@@ -78,9 +78,8 @@ type shard struct {
 
 	written uint64 // number of counters that checkpoints have written to their pages. If it grows during a load, the load reads again
 
-	requestIDs  requestIDs
-	open        map[ref][]*openHold      // the open holds of each counter that has counted them, sorted by until
-	holdRecords map[requestKey]*openHold // what the next checkpoint writes about the holds of users of the shard: nil for a hold that is no longer open
+	requestIDs requestIDs
+	open       map[ref][]*openHold // the open holds of each counter that has counted them, sorted by until
 
 	// buckets has the token buckets that are not full, also of counters that are not in memory, and some full ones. No file has
 	// them: a bucket is full after a restart.
@@ -114,7 +113,7 @@ func newCounterCache(limit int, written func() int64) *counterCache {
 		all.shards[i].all = all
 		all.shards[i].pending = map[ref]pendingEvents{}
 		all.shards[i].requestIDs.positions = map[requestKey]int64{}
-		all.shards[i].open, all.shards[i].holdRecords = map[ref][]*openHold{}, map[requestKey]*openHold{}
+		all.shards[i].open = map[ref][]*openHold{}
 	}
 	all.resize(limit)
 	return all
@@ -124,13 +123,20 @@ func newCounterCache(limit int, written func() int64) *counterCache {
 func (all *counterCache) resize(limit int) {
 	all.limit.Store(int64(limit))
 	over := func() bool { return all.count.Load() > int64(limit) }
-	for i := range all.shards {
-		s := &all.shards[i]
-		s.mu.Lock()
+	all.each(func(s *shard) {
 		for tries := 2 * s.table.Len(); tries > 0 && over(); tries -= maxCandidates {
 			for s.evictLocked(all.written()) && over() {
 			}
 		}
+	})
+}
+
+// each calls fn with each shard, under its lock.
+func (all *counterCache) each(fn func(*shard)) {
+	for i := range all.shards {
+		s := &all.shards[i]
+		s.mu.Lock()
+		fn(s)
 		s.mu.Unlock()
 	}
 }
@@ -259,12 +265,7 @@ func (s *shard) evictLocked(written int64) bool {
 
 // hits returns the number of look-ups of decide that found the counter.
 func (all *counterCache) hits() (sum uint64) {
-	for i := range all.shards {
-		s := &all.shards[i]
-		s.mu.Lock()
-		sum += s.hits
-		s.mu.Unlock()
-	}
+	all.each(func(s *shard) { sum += s.hits })
 	return sum
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/eventlog"
 )
@@ -25,19 +27,20 @@ type CheckReport struct {
 
 // String returns the numbers of tables, segments, events and bytes read.
 func (c CheckReport) String() string {
-	return fmt.Sprintf("%s, %s with %s of the event log, %s", plural(c.Tables, "table"),
-		plural(c.Segments, "segment"), plural(c.Events, "record"), plural(int(c.Bytes), "byte"))
+	return fmt.Sprintf("%s, %s with %s of the event log, %s", english.Plural(c.Tables, "table", ""),
+		english.Plural(c.Segments, "segment", ""), english.Plural(c.Events, "record", ""), english.Plural(int(c.Bytes), "byte", ""))
 }
 
 // Err returns an error that says how the damage of the store in dir is mended, nil without damage.
 func (c CheckReport) Err(dir string) error {
+	places := english.Plural(c.Damaged, "place", "")
 	switch c.Damaged {
 	case 0:
 		return nil
 	case c.Database:
-		return fmt.Errorf("the database of the store in %s is damaged in %s: the next start rebuilds it, and nothing is lost", dir, plural(c.Damaged, "place"))
+		return fmt.Errorf("the database of the store in %s is damaged in %s: the next start rebuilds it, and nothing is lost", dir, places)
 	}
-	return fmt.Errorf("the store in %s is damaged in %s: run limitkeeper repair --store badger:%[1]s, or restore a backup", dir, plural(c.Damaged, "place"))
+	return fmt.Errorf("the store in %s is damaged in %s: run limitkeeper repair --store badger:%[1]s, or restore a backup", dir, places)
 }
 
 // Check verifies every file of a store that is not open: the database, its images and the event log. It changes no file.
@@ -101,6 +104,7 @@ func (c *CheckReport) files(dir string, o CheckOptions) error {
 		o.Progress(fmt.Sprintf("event log: the last %d bytes of %s are a torn write: a crash interrupted the write, and the next start cuts them off", r.Torn.Bytes, r.Torn.File))
 	}
 	c.Segments, c.Events, c.Bytes = r.Segments, r.Records, c.Bytes+r.Bytes
-	o.Progress(fmt.Sprintf("event log: %s, %s", plural(r.Segments, "segment"), plural(r.Records, "record")))
+	o.Progress(fmt.Sprintf("event log: %s, %s",
+		english.Plural(r.Segments, "segment", ""), english.Plural(r.Records, "record", "")))
 	return nil
 }

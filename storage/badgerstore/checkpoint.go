@@ -109,7 +109,6 @@ func (c *checkpointer) wakeWaiting() {
 type batch struct {
 	counters   []batched
 	requestIDs []batchedRequestID
-	holds      []batchedHold
 	bytes      []byte // the encoded records of counters
 }
 
@@ -123,7 +122,7 @@ type batched struct {
 	ended    endedDays // the days to archive
 }
 
-// batchedRequestID is a request id in a batch, with the position of its event.
+// batchedRequestID is a request id in a batch, or the key of a hold: see requestIDs. position is the position of the event, 0 for a record to remove.
 type batchedRequestID struct {
 	requestKey
 	position int64
@@ -160,7 +159,7 @@ func (s *Store) checkpointAll() error {
 	for i := range s.counters.shards {
 		runtime.Gosched() // lets requests run first
 		b.take(s, &s.counters.shards[i])
-		if len(b.bytes) >= batchBytes || len(b.requestIDs)+len(b.holds) >= maxWrites || len(b.counters) >= batchCounters {
+		if len(b.bytes) >= batchBytes || len(b.requestIDs) >= maxWrites || len(b.counters) >= batchCounters {
 			if err := s.writeBatch(&b); err != nil {
 				return err
 			}
@@ -199,7 +198,7 @@ func (b *batch) take(s *Store, sh *shard) {
 	for id, position := range sh.requestIDs.positions {
 		b.requestIDs = append(b.requestIDs, batchedRequestID{id, position})
 	}
-	b.takeHolds(sh)
+	sh.requestIDs.taken = s.events.End()
 }
 
 // add adds a counter. The caller holds the lock of its shard.
@@ -213,7 +212,7 @@ func (b *batch) add(c *counter) {
 
 // writeBatch writes a batch and empties it.
 func (s *Store) writeBatch(b *batch) error {
-	if len(b.counters) == 0 && len(b.requestIDs) == 0 && len(b.holds) == 0 {
+	if len(b.counters) == 0 && len(b.requestIDs) == 0 {
 		return nil
 	}
 	if err := s.events.Flush(); err != nil { // writes the records that take has appended
@@ -221,11 +220,11 @@ func (s *Store) writeBatch(b *batch) error {
 	}
 	slices.SortFunc(b.counters, func(x, y batched) int { return x.compare(y.ref) })
 	s.failpoint(failPages)
-	if err := firstOf(s.writePages(b), s.writeRequestIDs(b.requestIDs), s.writeHolds(b.holds)); err != nil {
+	if err := firstOf(s.writePages(b), s.writeRequestIDs(b.requestIDs)); err != nil {
 		return err
 	}
 	b.markWritten(s.counters)
-	b.counters, b.requestIDs, b.holds, b.bytes = b.counters[:0], b.requestIDs[:0], b.holds[:0], b.bytes[:0]
+	b.counters, b.requestIDs, b.bytes = b.counters[:0], b.requestIDs[:0], b.bytes[:0]
 	return nil
 }
 
@@ -309,12 +308,16 @@ func (p *page) clearDropped(mark int64) (cells uint64) {
 	return cells
 }
 
-// writeRequestIDs writes the index records of request ids. Each has the position of the event of its request.
+// writeRequestIDs writes the index records of request ids and of holds, which have the positions of their events, and removes records of closed holds.
 func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 	for chunk := range slices.Chunk(list, maxWrites/2) {
 		err := s.commitTxn(func(txn *badger.Txn) error {
 			for _, r := range chunk {
-				if err := txn.Set(requestIDPath(r.requestKey), encodeNumber(r.position)); err != nil {
+				value := encodeNumber(r.position)
+				if r.position == 0 {
+					value = nil
+				}
+				if err := setOrDelete(txn, requestIDPath(r.requestKey), value); err != nil {
 					return err
 				}
 			}
@@ -351,9 +354,8 @@ func (all *counterCache) markWritten(list []batched) {
 	}
 }
 
-// markWritten marks the holds and request ids of a batch as written.
+// markWritten marks the request ids of a batch as written.
 func (b *batch) markWritten(all *counterCache) {
-	b.markHoldsWritten(all)
 	for _, r := range b.requestIDs {
 		sh := all.shard(r.key)
 		sh.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // TestEvictionDuringCheckpoint: a counter is evicted and loaded again while a checkpoint writes its page, and then has
@@ -55,7 +56,7 @@ func flushTables(t *testing.T, s *Store) {
 	endMemtable(t, s)
 	waitUntil(t, "everything is in tables", func() bool {
 		s.watch()
-		logs, err := filepath.Glob(filepath.Join(databaseIn(s.dir), "*"+logSuffix))
+		logs, err := filepath.Glob(filepath.Join(databaseIn(s.dir), "*"+table.LogSuffix))
 		return err == nil && len(logs) == 1
 	})
 }

@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -116,7 +117,7 @@ type decided struct {
 }
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
-func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d decided) {
+func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
 	_ = prefetchText(c.KeyID)
 	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
 	key, user := keyShard.find(of), userShard.find(ofUser)
@@ -183,8 +184,8 @@ func (s *Store) rememberLocked(sh *shard, id requestKey, position int64) {
 	s.checkpointer.requestIDs.Add(1)
 }
 
-// append appends the event of an allowed request, of an adjustment or of the settlement of an open hold, and then counts it. When the event log refuses the event, the
-// counters and the open holds stay as they are. The caller holds the locks of the shards of both counters.
+// append appends the event of an allowed request, of an adjustment or of the settlement of an open hold, and then counts the event. When the event log refuses
+// the event, the counters and the open holds stay as they are. The caller holds the locks of the shards of both counters.
 func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeResult, settled *openHold) (position int64, t eventlog.Ticket, err error) {
 	e := newEvent(c, key, user, v)
 	if settled != nil {
@@ -286,10 +287,12 @@ func count(e *event, key, user *counter, position int64) {
 // The first answer to a request id is in the event of the request. The position of that event is in memory until the
 // next checkpoint, and then in a record of Badger for 48 hours.
 
-// requestIDs has the positions of the requests with an id since the last checkpoint, for the keys of a shard.
+// requestIDs has the positions that the next checkpoint writes for the keys and users of a shard: of the event of each request with an id, of the last event
+// of each hold (holdKey), and of the event of each open hold (openKey). The position of a hold that is no longer open is 0: the checkpoint removes its record.
 type requestIDs struct {
 	positions map[requestKey]int64
-	removals  uint64 // how often checkpoints have removed positions
+	taken     int64  // the end of the event log when a checkpoint last took the positions: an open hold from before it may have a record
+	removals  uint64 // how often positions were removed, after a checkpoint has written them or with their account
 }
 
 // requestKey identifies a request by its key and its request id.
@@ -298,36 +301,30 @@ type requestKey struct {
 	id  string
 }
 
-// requestIDPath returns the path of the record with the position of the event of a request id.
+// requestIDPath returns the path of the record with the position of a request id, or of an openKey.
 func requestIDPath(id requestKey) path {
+	if hold, isOpen := strings.CutPrefix(id.id, openPrefix); isOpen {
+		return at(kindHold).number(int64(id.key.account)).number(id.key.number).text(hold)
+	}
 	return append(at(kindRequestID).number(int64(id.key.account)), byte(id.key.kind)).number(id.key.number).text(id.id)
 }
 
-// noAnswer is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
-type noAnswer struct {
+// lookedUp is the result of a look-up of a request id. currentLocked tells whether the result still holds.
+type lookedUp struct {
 	removals uint64 // the value of requestIDs.removals at the look-up
-	position int64  // of an event that is too old to be the answer; 0 without such an event
+	position int64  // of the event; 0 without an event
 }
 
 // lookUp returns the answer to the first request with the same id within the last 24 hours, nil without one. It returns an error when
 // the key or the user of a request with an id does not exist.
-func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeResult, known noAnswer, err error) {
+func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeResult, known lookedUp, err error) {
 	if c.RequestID == "" || c.Refused != "" {
 		return nil, known, nil
 	}
 	if err := s.loadBoth(c, key, user); err != nil {
 		return nil, known, err
 	}
-	id, sh := requestKey{key, c.RequestID}, s.counters.shard(key)
-	sh.mu.Lock()
-	known = noAnswer{sh.requestIDs.removals, sh.requestIDs.positions[id]}
-	sh.mu.Unlock()
-	if known.position == 0 {
-		err = s.inView(func(r view) (err error) {
-			known.position, err = r.number(requestIDPath(id))
-			return err
-		})
-	}
+	known, err = s.remembered(requestKey{key, c.RequestID})
 	if err != nil || known.position == 0 {
 		return nil, known, err
 	}
@@ -342,13 +339,28 @@ func (s *Store) lookUp(c *core.Consumption, key, user ref) (first *core.ConsumeR
 	case e.Adjustment != nil: // no limit has decided
 		return &core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, known, nil
 	}
-	first = e.first.repeated()
-	first.HoldID = e.HoldID
+	first = &e.first.result
+	first.Allowed, first.FirstTerms, first.HoldID = true, &e.first.terms, e.HoldID
 	return first, known, nil
 }
 
+// remembered looks up the last event with a request id, in memory and then in the database.
+func (s *Store) remembered(id requestKey) (known lookedUp, err error) {
+	sh := s.counters.shard(id.key)
+	sh.mu.Lock()
+	known = lookedUp{sh.requestIDs.removals, sh.requestIDs.positions[id]}
+	sh.mu.Unlock()
+	if known.position == 0 {
+		err = s.inView(func(r view) (err error) {
+			known.position, err = r.number(requestIDPath(id))
+			return err
+		})
+	}
+	return known, err
+}
+
 // currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.
-func (r *requestIDs) currentLocked(id requestKey, known noAnswer) bool {
+func (r *requestIDs) currentLocked(id requestKey, known lookedUp) bool {
 	position := r.positions[id]
 	return known.removals == r.removals && (position == 0 || position == known.position)
 }

@@ -204,7 +204,7 @@ func TestRefusedLeavesCounters(t *testing.T) {
 		before := [2]core.Counter{inMemory(t, s, key), inMemory(t, s, user)}
 		c := shared(request("key", 1, endless, noon.AddDate(0, 2*later, later)))
 		c.RequestID = "id"
-		if d := s.decide(c, key, user, noAnswer{}); !errors.Is(d.err, eventlog.ErrTemporary) || d.appended {
+		if d := s.decide(c, key, user, lookedUp{}); !errors.Is(d.err, eventlog.ErrTemporary) || d.appended {
 			t.Errorf("decide: got %+v, want %v", d, eventlog.ErrTemporary)
 		}
 		for i, of := range []ref{key, user} {
@@ -213,7 +213,7 @@ func TestRefusedLeavesCounters(t *testing.T) {
 			}
 		}
 	}
-	d := s.decide(request("key", 1, 0, noon), key, user, noAnswer{})
+	d := s.decide(request("key", 1, 0, noon), key, user, lookedUp{})
 	if got := inMemory(t, s, key); d.err != nil || d.result.Allowed || got.DeniedOmitted != 1 {
 		t.Errorf("decide over the limit: got %+v, %d omitted, want denied and 1", d, got.DeniedOmitted)
 	}

@@ -100,8 +100,9 @@ func (a *auditing) read() error {
 			return fmt.Errorf("at %d: %w", position, err)
 		}
 		key, user := e.refs()
-		a.event(key, &e, position)
-		a.event(user, &e, position)
+		if a.event(user, &e, position); key != user {
+			a.event(key, &e, position)
+		}
 		return nil
 	})
 	a.next = a.s.events.Written()

@@ -33,13 +33,10 @@ func kindOfMeter(meter string, number int) dayKind {
 
 // kindOn returns the kind of a number in the Meters of a core.CounterDay, which is a day or an hour.
 func kindOn(date core.Date, meter string, number int) dayKind {
-	switch {
-	case !date.IsHour():
-		return kindOfMeter(meter, number)
-	case meter == core.MeterRequests && number < record.DayNumbers:
+	if date.IsHour() && meter == core.MeterRequests && number < record.DayNumbers {
 		return dayHour | dayKind(number)
 	}
-	return dayHour | kindOfMeter(meter, number)
+	return hourMark(date) | kindOfMeter(meter, number)
 }
 
 // hourMark returns the mark of all numbers of an hour, 0 for a day.

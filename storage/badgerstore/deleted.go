@@ -22,18 +22,14 @@ const deletedAtOnce = pageCells
 
 // keepDeleted adds the days of the users that a transaction deletes to the days of the deleted users of the account.
 func (s *Store) keepDeleted(w *writes, account string) error {
-	var users []int64
+	var ids []core.CounterID
 	for _, of := range w.dropped {
 		if of.kind == kindUser {
-			users = append(users, of.number)
+			ids = append(ids, core.CounterID{Account: account, UserID: of.number})
 		}
 	}
-	if users == nil {
+	if ids == nil {
 		return nil
-	}
-	ids := make([]core.CounterID, len(users))
-	for i, n := range users {
-		ids[i] = core.CounterID{Account: account, UserID: n}
 	}
 	sum := record.Days{}
 	for some := range slices.Chunk(ids, deletedAtOnce) {

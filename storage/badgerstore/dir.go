@@ -17,12 +17,6 @@ import (
 // ErrInUse means that another process, or another store in this process, has the directory open.
 var ErrInUse = table.ErrInUse
 
-// The suffixes of Badger's write-ahead logs and value logs.
-const (
-	logSuffix      = table.LogSuffix
-	valueLogSuffix = table.ValueLogSuffix
-)
-
 // The directories within the directory of a store. Badger creates files with the permissions that the umask allows, so the modes of
 // these directories guard all files.
 const (

@@ -78,7 +78,7 @@ func (s *Store) replayEvents() error {
 		return err
 	}
 	if image := s.retention.newestImage.Load(); mark < image { // the events before the images may be removed at any time
-		return &table.DamageError{File: "*" + logSuffix, What: fmt.Sprintf("the database has lost what an image has: its mark is %d, and that of the image %d", mark, image)}
+		return &table.DamageError{File: "*" + table.LogSuffix, What: fmt.Sprintf("the database has lost what an image has: its mark is %d, and that of the image %d", mark, image)}
 	}
 	s.checkpointer.mark.Store(mark)
 	if err := s.loadHolds(); err != nil {

@@ -409,7 +409,7 @@ func userRef(t testing.TB, s *Store, id int64) ref { return refOf(t, s, ofUser(i
 func refOf(t testing.TB, s *Store, id core.CounterID) (of ref) {
 	t.Helper()
 	err := s.readEntered(func(r view) (err error) {
-		of, err = r.refOf(id)
+		of, err = s.refOf(r, id)
 		return err
 	})
 	if err != nil || of.number == 0 {

@@ -89,12 +89,7 @@ func (s *Store) heal() {
 // reopen opens the event log again, and then the database. The caller holds life. It first writes all events, and the counters that nothing saves, to the
 // files of the event log, because the replay reads only these files.
 func (s *Store) reopen(cause error) error {
-	for i := range s.counters.shards {
-		sh := &s.counters.shards[i]
-		sh.mu.Lock()
-		s.appendUnlogged(sh)
-		sh.mu.Unlock()
-	}
+	s.counters.each(s.appendUnlogged)
 	if err := s.events.Close(); err != nil && !passes(err) && !errors.Is(err, eventlog.ErrClosed) {
 		return err
 	}

@@ -188,3 +188,44 @@ type eventFinder struct {
 	number int64 // the number of the event last, 0 before the first read
 	last   event // the event that was read last
 }
+
+// event returns the event with a number, or eventlog.ErrGone when the event log now begins behind it.
+func (f *eventFinder) event(number int64) (event, error) {
+	position, n := f.nearest(number)
+	for {
+		if n != f.number {
+			e, err := f.s.event(position)
+			if err != nil {
+				return event{}, err
+			}
+			if e.linkOf(f.kind).number != n {
+				return event{}, errEvent
+			}
+			f.last, f.number = e, n
+		}
+		if n == number {
+			return f.last, nil
+		}
+		l := f.last.linkOf(f.kind)
+		if j := jump(n); j >= number {
+			position, n = l.jump, j
+		} else {
+			position, n = l.prev, n-1
+		}
+	}
+}
+
+// nearest returns where the search for an event begins: at the nearest later event of the chain, or at the event that
+// was read last if that is nearer.
+func (f *eventFinder) nearest(number int64) (position, n int64) {
+	t := f.counterState
+	n = t.entries
+	i := len(t.chain) - 1
+	for ; i > 0 && jump(n) >= number; i-- {
+		n = jump(n)
+	}
+	if f.number >= number && f.number <= n {
+		return 0, f.number
+	}
+	return t.chain[i], n
+}

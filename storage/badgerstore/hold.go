@@ -14,8 +14,8 @@ import (
 )
 
 // The event of a request with a hold opens the hold. The event of a settlement ends the hold. Open holds are in memory: each counter that has
-// counted a hold lists the hold. A checkpoint writes a record for each hold that is still open, from which the next start loads the hold. It
-// also writes the position of the last event of each hold, as for a request id.
+// counted a hold lists the hold. A checkpoint writes a record for each hold that is still open, from which the next start loads the hold. The
+// checkpoint also writes the position of the last event of each hold, as for a request id.
 
 // openHold is an open hold. The locks of the shards of both counters guard its members.
 type openHold struct {
@@ -28,7 +28,6 @@ type openHold struct {
 	cost      int64
 	costs     []core.MeterCost
 	position  int64 // of the event that opened the hold
-	recorded  bool  // a checkpoint has written or is about to write the record; the lock of the shard of the user guards this member
 }
 
 // openHoldCounts counts the open holds of each account.
@@ -51,10 +50,10 @@ func (h *openHoldCounts) add(account uint32, n int) int {
 // holdKey returns the request id that indexes the last event of a hold. No request has such an id: the service refuses control characters.
 func holdKey(user ref, id string) requestKey { return requestKey{user, "\x01" + id} }
 
-// openHoldPath returns the path of the record of an open hold.
-func openHoldPath(user ref, id string) path {
-	return at(kindHold).number(int64(user.account)).number(user.number).text(id)
-}
+// openKey returns the request id that stands for the record of an open hold: see requestIDPath. No request has such an id, either.
+func openKey(user ref, id string) requestKey { return requestKey{user, openPrefix + id} }
+
+const openPrefix = "\x02"
 
 // dueLocked returns the hold of a counter that expires first, if the hold has expired at a time, else nil.
 func (s *shard) dueLocked(of ref, now time.Time) *openHold {
@@ -67,7 +66,7 @@ func (s *shard) dueLocked(of ref, now time.Time) *openHold {
 	return nil
 }
 
-// openLocked returns the open hold of a counter with an id, nil if the counter has no such hold.
+// openLocked returns the open hold with an id that a counter lists, nil if the counter lists no such hold.
 func (s *shard) openLocked(of ref, id string) *openHold {
 	for _, h := range s.open[of] {
 		if h.id == id {
@@ -107,11 +106,9 @@ func (h *openHold) counters() []ref {
 
 // openHoldOf returns the hold that an event at a position has opened.
 func openHoldOf(e *event, position int64) *openHold {
-	h := &openHold{id: e.HoldID, keyID: e.KeyID, shared: e.shared, at: e.At, until: e.hold.ExpiresAt, onExpiry: e.hold.OnExpiry, cost: e.Cost, costs: slices.Clone(e.Costs),
-		position: position}
-	if h.key, h.user = e.refs(); e.key == 0 {
-		h.key = h.user
-	}
+	h := &openHold{id: e.HoldID, keyID: e.KeyID, shared: e.shared, at: e.At, until: e.hold.ExpiresAt, onExpiry: e.hold.OnExpiry, cost: e.Cost,
+		costs: slices.Clone(e.Costs), position: position}
+	h.key, h.user = e.refs()
 	return h
 }
 
@@ -120,7 +117,7 @@ func (s *Store) openHoldLocked(h *openHold) {
 	for _, of := range h.counters() {
 		s.counters.shard(of).list(of, h)
 	}
-	s.counters.shard(h.user).holdRecords[holdKey(h.user, h.id)] = h
+	s.counters.shard(h.user).requestIDs.positions[openKey(h.user, h.id)] = h.position
 	s.holds.add(h.user.account, 1)
 }
 
@@ -129,11 +126,20 @@ func (s *Store) closeHoldLocked(h *openHold) {
 	for _, of := range h.counters() {
 		s.counters.shard(of).unlist(of, h)
 	}
-	records := s.counters.shard(h.user).holdRecords
-	if delete(records, holdKey(h.user, h.id)); h.recorded {
-		records[holdKey(h.user, h.id)] = nil
+	ids := &s.counters.shard(h.user).requestIDs
+	if delete(ids.positions, openKey(h.user, h.id)); h.position < ids.taken { // it may have a record
+		ids.positions[openKey(h.user, h.id)] = 0
 	}
 	s.holds.add(h.user.account, -1)
+}
+
+// closeHold removes a hold, unless it was closed in between.
+func (s *Store) closeHold(h *openHold) {
+	s.counters.lock(h.key, h.user)
+	defer unlock(s.counters.shard(h.key), s.counters.shard(h.user))
+	if s.counters.shard(h.key).openLocked(h.key, h.id) == h {
+		s.closeHoldLocked(h)
+	}
 }
 
 // openHoldsLocked returns the numbers of open holds of the counters of a request that opens a hold. The error is ErrTooManyHolds if the deciding
@@ -147,6 +153,32 @@ func (s *Store) openHoldsLocked(c *core.Consumption, key, deciding ref) (open co
 		err = core.ErrTooManyHolds
 	}
 	return open, err
+}
+
+// loadHolds opens the holds that were open at the last checkpoint. The replay then opens and closes the holds of later events.
+func (s *Store) loadHolds() error {
+	var positions []int64
+	err := s.inView(func(r view) error {
+		return r.eachFrom(at(kindHold), at(kindHold), func(_ path, value []byte) (bool, error) {
+			position, err := decodeNumber(value)
+			positions = append(positions, position)
+			return true, err
+		})
+	})
+	for _, position := range positions {
+		if err != nil {
+			return err
+		}
+		var e event
+		if e, err = s.event(position); err == nil && e.hold != nil {
+			h := openHoldOf(&e, position)
+			s.openHoldLocked(h)
+			ids := &s.counters.shard(h.user).requestIDs
+			ids.taken = max(ids.taken, position+1)
+			delete(ids.positions, openKey(h.user, h.id))
+		}
+	}
+	return err
 }
 
 // Hold implements [core.Store].
@@ -175,28 +207,17 @@ func (s *Store) findHold(account, id string) (h *core.Hold, user ref, err error)
 
 // readHold reads a hold from its events.
 func (s *Store) readHold(user ref, id string) (*core.Hold, error) {
-	of, sh := holdKey(user, id), s.counters.shard(user)
-	sh.mu.Lock()
-	position := sh.requestIDs.positions[of]
-	sh.mu.Unlock()
-	var err error
-	if position == 0 {
-		err = s.inView(func(r view) (err error) {
-			position, err = r.number(requestIDPath(of))
-			return err
-		})
-	}
-	if err == nil && position == 0 {
+	known, err := s.remembered(holdKey(user, id))
+	if err == nil && known.position == 0 {
 		err = core.ErrHoldNotFound
 	}
 	var last event
 	if err == nil {
-		last, err = s.event(position)
+		last, err = s.event(known.position)
 	}
 	opened := last
 	if err == nil && last.Settlement != nil {
-		position = last.opened
-		opened, err = s.event(position)
+		opened, err = s.event(last.opened)
 	}
 	switch {
 	case errors.Is(err, eventlog.ErrGone):
@@ -213,7 +234,7 @@ func (s *Store) readHold(user ref, id string) (*core.Hold, error) {
 		c.Entry, c.Cost, c.Costs = last.Entry, last.Cost, last.Costs
 		return h.Close(c), nil
 	}
-	key := openHoldOf(&opened, position).key
+	key, _ := opened.refs()
 	s.counters.lock(key, user)
 	defer unlock(s.counters.shard(key), s.counters.shard(user))
 	if open := s.counters.shard(key).openLocked(key, id); open != nil {
@@ -264,14 +285,8 @@ func (s *Store) OldestHolds(_ context.Context, account string) (map[int64]time.T
 	}
 	defer s.leave()
 	oldest := map[int64]time.Time{}
-	number, err := s.accounts.number(s, account)
-	if err != nil || s.holds.add(number, 0) == 0 {
-		return oldest, fault(err)
-	}
-	for i := range s.counters.shards {
-		s.counters.shards[i].eachHold(number, func(h *openHold) { core.NoteOldest(oldest, h.user.number, h.at) })
-	}
-	return oldest, nil
+	err := s.eachHold(account, func(h *openHold) { core.NoteOldest(oldest, h.user.number, h.at) })
+	return oldest, err
 }
 
 // ExpireHolds implements [core.Store]. It reads open holds only, which are in memory.
@@ -280,13 +295,14 @@ func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, r
 		return err
 	}
 	defer s.leave()
-	number, err := s.accounts.number(s, account)
-	if err != nil || s.holds.add(number, 0) == 0 {
-		return fault(err)
-	}
 	var due []*openHold
-	for i := range s.counters.shards {
-		due = append(due, s.counters.shards[i].due(number, at)...)
+	err := s.eachHold(account, func(h *openHold) {
+		if !at.Before(h.until) {
+			due = append(due, h)
+		}
+	})
+	if err != nil {
+		return err
 	}
 	slices.SortFunc(due, (*openHold).compare)
 	c := &core.Consumption{Account: account, Retention: retention, Entry: core.Entry{At: at}}
@@ -303,27 +319,22 @@ func (s *Store) ExpireHolds(ctx context.Context, account string, at time.Time, r
 	return nil
 }
 
-// due returns the holds in the shard of an account that have expired at a time.
-func (s *shard) due(account uint32, at time.Time) (list []*openHold) {
-	s.eachHold(account, func(h *openHold) {
-		if !at.Before(h.until) {
-			list = append(list, h)
-		}
-	})
-	return list
-}
-
-// eachHold calls fn with the open holds in the shard of an account, under the lock of the shard. The shard of the user leaves out the holds of a key.
-func (s *shard) eachHold(account uint32, fn func(*openHold)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for of, open := range s.open {
-		for _, h := range open {
-			if of == h.key && of.account == account {
-				fn(h)
+// eachHold calls fn with the open holds of an account, under the lock of a shard.
+func (s *Store) eachHold(account string, fn func(*openHold)) error {
+	number, err := s.accounts.number(s, account)
+	if err != nil || s.holds.add(number, 0) == 0 {
+		return fault(err)
+	}
+	s.counters.each(func(sh *shard) {
+		for of, open := range sh.open {
+			for _, h := range open {
+				if of == h.key && of.account == number { // the user of a key lists its holds, too
+					fn(h)
+				}
 			}
 		}
-	}
+	})
+	return nil
 }
 
 // endHolds ends the holds of deleted keys and users, and of keys that move to other users. Their costs stay counted.
@@ -334,11 +345,7 @@ func (s *Store) endHolds(w *writes) {
 		list := slices.Clone(sh.open[r])
 		sh.mu.Unlock()
 		for _, h := range list {
-			s.counters.lock(h.key, h.user)
-			if s.counters.shard(h.key).openLocked(h.key, h.id) == h {
-				s.closeHoldLocked(h)
-			}
-			unlock(s.counters.shard(h.key), s.counters.shard(h.user))
+			s.closeHold(h)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // SetHistory implements [core.Importer].
@@ -124,7 +125,7 @@ var _ core.Importer = (*Store)(nil)
 //
 //	recordCounter          1 byte
 //	account, kind, number  uvarints
-//	state                  see [counterState.encode]
+//	state                  see [counterState.code]
 
 // appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
 func (s *Store) appendSet(c *counter) error {
@@ -148,7 +149,7 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 
 // decodeSet decodes a record of encodeSet, and returns the counter and its state.
 func decodeSet(payload []byte) (of ref, t counterState, err error) {
-	r := newDecoder(payload[1:])
+	r := record.NewReader(payload[1:])
 	of = ref{account: uint32(r.Uvarint()), kind: uint32(r.Uvarint()), number: int64(r.Uvarint())}
 	if r.Failed() || r.Ended() {
 		return of, t, errEvent

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // memtables returns the paths of the logs of all memtables.
 func memtables(t *testing.T, dir string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+logSuffix))
+	paths, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+table.LogSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,8 +104,6 @@ func idPath(kind resource.Kind, account, id string) path {
 	return at(byte(kind) | 0x20).text(account).text(id)
 }
 
-func accessPath(account string) path         { return at(kindAccess).text(account) }
-func pricesPath(account string) path         { return at(kindPrices).text(account) }
 func accountIDPath(id string) path           { return idPath(resource.Account, "", id) }
 func keyIDPath(account, id string) path      { return idPath(resource.Key, account, id) }
 func keyPath(account string, seq int64) path { return recordPath(resource.Key, account, seq) }
@@ -145,15 +143,10 @@ func decodeNumber(record []byte) (int64, error) {
 func encodeRef(account string, number int64) []byte { return path(nil).text(account).number(number) }
 
 func decodeRef(b []byte) (account string, number int64, err error) {
-	r := newDecoder(b)
+	r := record.NewReader(b)
 	account, number = r.Text(), int64(r.Uint(8))
 	if r.Failed() {
 		return "", 0, errRecord
 	}
 	return account, number, nil
 }
-
-// decoder decodes a binary record field by field.
-type decoder struct{ record.Reader }
-
-func newDecoder(b []byte) decoder { return decoder{*record.NewReader(b)} }

@@ -199,8 +199,7 @@ func TestWrites(t *testing.T) {
 	w.put(path("set"), []byte("value"))
 	w.put(path("empty"), []byte{})
 	w.put(path("deleted"), nil)
-	w.drop(ref{1 << 40, 7, kindKey})
-	w.drop(ref{-1, 7, kindUser})
+	w.dropped = []ref{{1 << 40, 7, kindKey}, {-1, 7, kindUser}}
 	record := w.encode()
 	got, err := decodeWrites(record)
 	if err != nil {

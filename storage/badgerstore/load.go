@@ -54,7 +54,13 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	for {
 		written, pending := sh.written, sh.pending[of].position
 		sh.mu.Unlock()
-		t, onPage, err = s.readExisting(account, of, keyID, pending)
+		err = s.viewCounters(func(r view) error {
+			err := r.exists(account, of, keyID)
+			if err == nil {
+				t, onPage, err = s.readState(r, of, pending)
+			}
+			return err
+		})
 		if sh.mu.Lock(); err != nil || sh.written == written {
 			break
 		}
@@ -68,19 +74,6 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 	sh.setStateLocked(c, t, onPage)
 	return nil
-}
-
-// readExisting reads a counter from the database. onPage is the position up to which its page has
-// applied the event log.
-func (s *Store) readExisting(account string, of ref, keyID string, pending int64) (t counterState, onPage int64, err error) {
-	err = s.viewCounters(func(r view) error {
-		err := r.exists(account, of, keyID)
-		if err == nil {
-			t, onPage, err = s.readState(r, of, pending)
-		}
-		return err
-	})
-	return t, onPage, err
 }
 
 // exists returns an error when the key or user of a counter does not exist.
@@ -239,43 +232,23 @@ func (s *Store) states(ids []core.CounterID) ([]counterState, error) {
 }
 
 // refsOf returns the refs of counters, the zero ref for each whose key or user does not exist.
-func (s *Store) refsOf(ids []core.CounterID) ([]ref, error) {
-	refs := make([]ref, len(ids))
-	err := s.readEntered(func(r view) (err error) {
-		account := int64(0)
-		for i, id := range ids {
-			if i == 0 || id.Account != ids[i-1].Account {
-				account, err = r.number(accountIDPath(id.Account))
-			}
-			if err == nil {
-				refs[i], err = r.refIn(account, id)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+func (s *Store) refsOf(ids []core.CounterID) (refs []ref, err error) {
+	err = s.readEntered(func(r view) error {
+		refs, err = readAll(ids, func(id core.CounterID) (ref, error) { return s.refOf(r, id) })
+		return err
 	})
 	return refs, err
 }
 
 // refOf returns the ref of a counter, the zero ref if the key or user does not exist.
-func (r view) refOf(id core.CounterID) (ref, error) {
-	account, err := r.number(accountIDPath(id.Account))
-	if err != nil {
+func (s *Store) refOf(r view, id core.CounterID) (ref, error) {
+	account, err := s.accounts.number(s, id.Account)
+	switch {
+	case err != nil || account == 0:
 		return ref{}, err
-	}
-	return r.refIn(account, id)
-}
-
-// refIn is refOf for a counter of an account. account is the number of the account, 0 for a missing account.
-func (r view) refIn(account int64, id core.CounterID) (ref, error) {
-	if account == 0 {
-		return ref{}, nil
-	}
-	if id.KeyID == "" {
-		return ref{id.UserID, uint32(account), kindUser}, nil
+	case id.KeyID == "":
+		return ref{id.UserID, account, kindUser}, nil
 	}
 	seq, err := r.number(keyIDPath(id.Account, id.KeyID))
-	return ref{seq, uint32(account), kindKey}, err
+	return ref{seq, account, kindKey}, err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"os"
 	"time"
@@ -127,7 +126,11 @@ func (s *Store) index(open func(table.Options) (*table.DB, error)) (err error) {
 	if err := s.replayEvents(); err != nil {
 		return err
 	}
-	version, err := s.version()
+	var version int64
+	err = s.inView(func(r view) (err error) {
+		version, err = r.number(at(kindSchema))
+		return err
+	})
 	if err != nil || version > 0 {
 		return err
 	}
@@ -144,7 +147,8 @@ func (s *Store) index(open func(table.Options) (*table.DB, error)) (err error) {
 
 // forget forgets all that was read from an earlier database. limit is the number of counters in memory.
 func (s *Store) forget(limit int) {
-	s.accounts, s.checkpointer = accountNumbers{seed: maphash.MakeSeed()}, newCheckpointer()
+	s.accounts.byID.Clear()
+	s.checkpointer = newCheckpointer()
 	s.counters, s.holds = newCounterCache(limit, func() int64 { return s.events.Written() }), &openHoldCounts{open: map[uint32]int{}}
 }
 
@@ -172,15 +176,6 @@ func tableOptions(dir string, log *slog.Logger) table.Options {
 		o.Memtable = smallMemtable
 	}
 	return o
-}
-
-// version returns the schema of the database, 0 when the database has none.
-func (s *Store) version() (version int64, err error) {
-	err = s.inView(func(r view) error {
-		version, err = r.number(at(kindSchema))
-		return err
-	})
-	return version, err
 }
 
 // refuseSchema returns an error for another schema. A new store has none, 0.

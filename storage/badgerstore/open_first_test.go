@@ -25,7 +25,7 @@ func TestInterruptedFirstOpening(t *testing.T) {
 		t.Fatalf("got %d moments, want 2", len(moments))
 	}
 	// The order in which the files are created, after the directory of the event log. Each file is empty at first.
-	order := []string{badger.ManifestFilename, badger.KeyRegistryFileName, "00001" + logSuffix, "DISCARD", "000001" + valueLogSuffix, table.InventoryName}
+	order := []string{badger.ManifestFilename, badger.KeyRegistryFileName, "00001" + table.LogSuffix, "DISCARD", "000001" + table.ValueLogSuffix, table.InventoryName}
 	drafts := map[string]string{ // the names of files while they are written
 		badger.ManifestFilename: "MANIFEST-REWRITE", badger.KeyRegistryFileName: badger.KeyRegistryRewriteFileName,
 		table.InventoryName: table.InventoryName + "-REWRITE"}

@@ -49,7 +49,7 @@ func TestLostInventoryIgnoresMemtables(t *testing.T) {
 	dir := t.TempDir()
 	copyKilled(t, dir, s.dir)
 	remove(t, append(glob(t, young, table.InventoryName), glob(t, dir, table.InventoryName)...))
-	changeByte(t, glob(t, young, "*"+logSuffix)[0], 0) // a start that reads the file fails
+	changeByte(t, glob(t, young, "*"+table.LogSuffix)[0], 0) // a start that reads the file fails
 	openAlone(t, young, damagedOptions)
 	changeByte(t, segmentFiles(t, dir)[0], cut+30)
 	before := contents(t, dir)

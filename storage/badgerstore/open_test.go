@@ -222,7 +222,7 @@ func TestDamagedFiles(t *testing.T) {
 			_ = s.Close()
 		}
 	}
-	if !kinds[".sst"] || !kinds[logSuffix] || !kinds[valueLogSuffix] || !kinds[segmentSuffix] {
+	if !kinds[".sst"] || !kinds[table.LogSuffix] || !kinds[table.ValueLogSuffix] || !kinds[segmentSuffix] {
 		t.Errorf("kinds of files: got %v, want tables and logs", kinds)
 	}
 	if refused < 3 {
@@ -277,7 +277,7 @@ func TestValueLogIsEmpty(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
-	logs, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+valueLogSuffix))
+	logs, err := filepath.Glob(filepath.Join(databaseIn(dir), "*"+table.ValueLogSuffix))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("value logs: got %v, %v", logs, err)
 	}

@@ -93,7 +93,7 @@ func wantWhole(t *testing.T, dir string) {
 
 // checkRecord compares one record with the records that it names, and with the indexes that name it.
 func (k *checking) checkRecord(p path, value []byte) []error {
-	r := newDecoder(p[1:])
+	r := record.NewReader(p[1:])
 	switch p[0] {
 	case kindAccount, kindOwnerKey, kindUser, kindPlan, kindKey:
 		return k.checkResource(p, value)
@@ -166,7 +166,7 @@ func (k *checking) checkExists(p path) error {
 
 // checkResource checks that a resource is found by all its names.
 func (k *checking) checkResource(p path, value []byte) (errs []error) {
-	kind, r := resource.Kind(p[0]), newDecoder(p[1:])
+	kind, r := resource.Kind(p[0]), record.NewReader(p[1:])
 	account, number := r.Text(), int64(r.Uint(8))
 	names, v, err := resource.NamesOf(kind, value)
 	if err != nil {
@@ -256,7 +256,7 @@ func (k *checking) checkMember(base path, n int64) error {
 
 // checkSet checks that each number in a set has its record.
 func (k *checking) checkSet(p path) []error {
-	r := newDecoder(p[1:])
+	r := record.NewReader(p[1:])
 	account := r.Text()
 	kind := resource.KindOfSet(r.Text())
 	if kind == 0 {

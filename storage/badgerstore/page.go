@@ -5,13 +5,15 @@ import (
 	"errors"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // A page is one record with the counters of 64 consecutive keys, or users, of an account. So a checkpoint of many
 // counters writes few records to Badger.
 //
 //	cell     1 byte: the number within the page
-//	state    a text, see counterState.encode
+//	state    a text, see counterState.code
 const (
 	pageBits  = 6
 	pageCells = 1 << pageBits
@@ -22,7 +24,7 @@ func (r ref) page() ref { return ref{r.number >> pageBits, r.account, r.kind} }
 
 // pageOf returns the page at a path.
 func pageOf(p path) (page ref, ok bool) {
-	r := newDecoder(p)
+	r := record.NewReader(p)
 	r.Uint(1) // the kind of the record
 	page.account, page.kind, page.number = uint32(r.Uint(8)), uint32(r.Uint(1)), int64(r.Uint(8))
 	return page, r.Ended() && !r.Failed()
@@ -42,10 +44,10 @@ func pagePath(page ref) path {
 // page has the records of the counters of a page by cell, nil for an empty cell.
 type page [pageCells][]byte
 
-// decodePage decodes a page. The result shares the memory of record.
-func decodePage(record []byte) (*page, error) {
+// decodePage decodes a page. The result shares the memory of b.
+func decodePage(b []byte) (*page, error) {
 	p := new(page)
-	for r := newDecoder(record); !r.Ended(); {
+	for r := record.NewReader(b); !r.Ended(); {
 		cell := byte(r.Uint(1))
 		state := r.Take(r.Uvarint())
 		if r.Failed() || cell >= pageCells {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // outage is a store whose power is cut again and again. The event log is on a disk that loses bytes that were not
@@ -102,9 +104,9 @@ func (o *outage) event(where string) {
 func (o *outage) copyDatabase() {
 	for range 100 {
 		before := o.listing()
-		for _, suffix := range []string{logSuffix, ""} { // logs first: Badger may write a log to a table during the copy
+		for _, suffix := range []string{table.LogSuffix, ""} { // logs first: Badger may write a log to a table during the copy
 			for name := range before {
-				if filepath.Ext(name) == suffix || suffix == "" && filepath.Ext(name) != logSuffix {
+				if filepath.Ext(name) == suffix || suffix == "" && filepath.Ext(name) != table.LogSuffix {
 					o.copyFile(name)
 				}
 			}
@@ -144,7 +146,7 @@ func (o *outage) copyFile(name string) {
 		return
 	}
 	at, damage := o.random.IntN(len(b)+1), 4
-	if filepath.Ext(name) == logSuffix {
+	if filepath.Ext(name) == table.LogSuffix {
 		damage = o.random.IntN(5)
 	}
 	switch damage {

@@ -3,11 +3,12 @@ package badgerstore
 import (
 	"context"
 	"errors"
-	"slices"
+	"maps"
 
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 	"github.com/limitkeeper/limitkeeper/storage/resource"
 )
 
@@ -26,7 +27,7 @@ type purged struct {
 func (p purged) encode() path { return path(nil).number(int64(p.number)).text(p.id) }
 
 func decodePurged(b path) (p purged, ok bool) {
-	r := newDecoder(b)
+	r := record.NewReader(b)
 	p.number, p.id = uint32(r.Uint(8)), r.Text()
 	return p, r.Ended() && !r.Failed()
 }
@@ -38,7 +39,8 @@ func (p purged) prefixes() (list []path) {
 		list = append(list, at(kind).number(int64(p.number)))
 	}
 	for _, kind := range []byte{kindSet, kindUnique, kindKeyID, kindPlanID, kindUser, kindKey, kindPlan, kindDeleted, kindLast, kindPrices,
-		byte(resource.Webhook) | 0x20, byte(resource.Event) | 0x20, byte(resource.Attempt) | 0x20, byte(resource.Webhook), byte(resource.Event), byte(resource.Attempt), kindAudit, kindAuditLog} {
+		byte(resource.Webhook) | 0x20, byte(resource.Event) | 0x20, byte(resource.Attempt) | 0x20, byte(resource.Webhook), byte(resource.Event),
+		byte(resource.Attempt), kindAudit, kindAuditLog} {
 		list = append(list, at(kind).text(p.id))
 	}
 	return list
@@ -47,7 +49,7 @@ func (p purged) prefixes() (list []path) {
 // errPurgedEnough ends a call of Purge after purgeBytes.
 var errPurgedEnough = errors.New("the next call goes on")
 
-// purgeBytes is the size of the records that one call of Purge removes: 1 MiB, about 4,000 records.
+// purgeBytes is the size of the records after which a call of Purge ends: 1 MiB, about 4,000 records.
 const purgeBytes = 1 << 20
 
 // Purge implements [resource.Database]. It excludes checkpoints: a running checkpoint may have a counter from before its deletion, and write it again.
@@ -72,81 +74,40 @@ func (d database) Purge(ctx context.Context, a *core.Account) (more bool, err er
 		}
 		return firstOf(ctx.Err(), s.stopped())
 	}
-	for _, prefix := range p.prefixes() {
-		err := s.removeIf(prefix, pause, func(path, []byte) (bool, error) { return true, nil })
-		if err == errPurgedEnough {
-			return true, nil
-		}
-		if err != nil {
-			return true, fault(err)
-		}
+	err = p.remove(s.commitTxn, pause)
+	if err == errPurgedEnough {
+		return true, nil
 	}
-	return false, nil
+	return err != nil, fault(err)
 }
 
-// removePurged removes all records of an account. The event log has the redo record of the removal, before the position upTo. The caller holds
-// committing.
-func (s *Store) removePurged(p purged, upTo int64) error {
-	var old []path
-	in := func(read func(view) error) error {
-		return s.commitLocked(upTo, func(txn *badger.Txn) error {
-			err := read(view{txn})
-			for _, p := range old {
-				err = firstOf(err, txn.Delete(p))
-			}
-			old = nil
-			return err
-		})
-	}
+// remove removes all records of an account, in transactions of commit: see removeIf.
+func (p purged) remove(commit func(func(*badger.Txn) error) error, pause func(bytes int) error) error {
 	for _, prefix := range p.prefixes() {
-		err := batches(in, prefix, func(int) error { return nil }, func(p path, _ []byte) error {
-			old = append(old, slices.Clone(p))
-			return nil
-		})
-		if err != nil {
+		if err := removeIf(commit, prefix, pause, func(path, []byte) (bool, error) { return true, nil }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// forgetPurged removes accounts from memory: what the next checkpoint would write, their rankings, and their numbers. Only a replay still has counters of
-// the accounts.
+// removePurged removes all records of an account. The event log has the redo record of the removal, before the position upTo. The caller holds
+// committing.
+func (s *Store) removePurged(p purged, upTo int64) error {
+	commit := func(fill func(*badger.Txn) error) error { return s.commitLocked(upTo, fill) }
+	return p.remove(commit, func(int) error { return nil })
+}
+
+// forgetPurged removes accounts from memory: their request ids, holds and pending events, which the next checkpoint would write, their rankings and their
+// numbers. Only a replay still has pending events of the accounts.
 func (s *Store) forgetPurged(list []purged) {
 	for _, p := range list {
-		for i := range s.counters.shards {
-			s.counters.shards[i].forgetAccount(p.number)
-		}
-		s.rankings.forget(p.id)
-		s.accounts.forget(p.id)
+		s.counters.each(func(sh *shard) {
+			maps.DeleteFunc(sh.pending, func(of ref, _ pendingEvents) bool { return of.account == p.number })
+			maps.DeleteFunc(sh.requestIDs.positions, func(id requestKey, _ int64) bool { return id.key.account == p.number })
+			sh.requestIDs.removals++
+		})
+		s.rankings.Remove(p.id)
+		s.accounts.byID.Delete(p.id)
 	}
-}
-
-// forgetAccount removes the pending counters, request ids and holds of an account.
-func (s *shard) forgetAccount(account uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for of := range s.pending {
-		if of.account == account {
-			delete(s.pending, of)
-		}
-	}
-	for id := range s.requestIDs.positions {
-		if id.key.account == account {
-			delete(s.requestIDs.positions, id)
-			s.requestIDs.removals++
-		}
-	}
-	for id := range s.holdRecords {
-		if id.key.account == account {
-			delete(s.holdRecords, id)
-		}
-	}
-}
-
-// forget removes the ranking of an account.
-func (r *rankings) forget(account string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.byAccount, account)
 }

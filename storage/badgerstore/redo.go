@@ -17,17 +17,17 @@ import (
 // views wait until the last one is committed.
 
 // The kinds of records in the event log. The kind is the first byte of the record. A record whose first byte is below
-// recordRedo is an event, and this byte has its flags.
+// flagsEnd is an event, and this byte has its flags.
 const (
-	recordRedo       = 0x80 + iota // followed by the result of writes.encode
-	recordCounter                  // the state of a counter, see import.go
-	recordNothing                  // shows that the event log can be written, see heal.go
-	recordHold                     // followed by an event that opens a hold, see event.encode
-	recordSettlement               // followed by an event that ends a hold
+	recordRedo       = flagsEnd + iota // followed by the result of writes.encode
+	recordCounter                      // the state of a counter, see import.go
+	recordNothing                      // shows that the event log can be written, see heal.go
+	recordHold                         // an event that opens a hold, see event.codeHold
+	recordSettlement                   // an event that ends a hold
 )
 
 // isEvent reports whether a record is an event.
-func isEvent(payload []byte) bool { return payload[0] < recordRedo || payload[0] >= recordHold }
+func isEvent(payload []byte) bool { return payload[0] < flagsEnd || payload[0] >= recordHold }
 
 // inFlight is the set of running operations, each with the oldest position of the event log that the
 // operation still needs.

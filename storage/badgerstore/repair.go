@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/diskspace"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/eventlog"
@@ -215,20 +217,12 @@ func (c *eventCount) add(position int64, payload []byte) {
 
 // text returns the numbers, with the times of the events.
 func (c *eventCount) text() string {
-	text := plural(c.events, "readable event")
+	text := english.Plural(c.events, "readable event", "")
 	if c.events > 0 {
 		text += fmt.Sprintf(" from %s to %s", c.first, c.last)
 	}
 	if c.others > 0 {
-		text += ", and " + plural(c.others, "other record")
+		text += ", and " + english.Plural(c.others, "other record", "")
 	}
 	return text
-}
-
-// plural returns a number with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -3,6 +3,8 @@ package badgerstore
 import (
 	"cmp"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // maxPendingEvents is the number of events of one counter after which replay loads the counter into memory.
@@ -126,7 +128,7 @@ func (s *Store) createdCounters(w *writes) (list []ref, err error) {
 		if value == nil || p[0] != kindKey && p[0] != kindUser {
 			continue
 		}
-		fields := newDecoder([]byte(p[1:]))
+		fields := record.NewReader([]byte(p[1:]))
 		account, number := fields.Text(), int64(fields.Uint(8))
 		accountNumber, err := s.accounts.number(s, account)
 		if err != nil {
@@ -180,11 +182,14 @@ func (r *replay) event(e *event, position int64) error {
 	key, user := e.refs()
 	if e.idToFind != "" {
 		r.remembered++
-		of := e.requestIDOwner()
-		r.s.counters.shard(of).requestIDs.positions[requestKey{of, e.idToFind}] = position
+		r.s.counters.shard(key).requestIDs.positions[requestKey{key, e.idToFind}] = position
 	}
 	r.hold(e, position)
-	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
+	err := r.counter(user, e, position)
+	if key != user {
+		err = firstOf(r.counter(key, e, position), err)
+	}
+	return err
 }
 
 // counter replays an event for one counter, if the event is in its history. A counter that is not in memory only notes
@@ -209,4 +214,22 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	}
 	_, err := r.load(of, position)
 	return err
+}
+
+// hold replays an event that opens or ends a hold.
+func (r *replay) hold(e *event, position int64) {
+	s, id := r.s, e.holdID()
+	if e.uncounted || id == "" {
+		return
+	}
+	key, user := e.refs()
+	r.remembered++
+	s.counters.shard(user).requestIDs.positions[holdKey(user, id)] = position
+	open := s.counters.shard(key).openLocked(key, id)
+	switch {
+	case e.Settlement != nil && open != nil:
+		s.closeHoldLocked(open)
+	case e.Settlement == nil && open == nil && !r.dropped[key] && !r.dropped[user]:
+		s.openHoldLocked(openHoldOf(e, position))
+	}
 }

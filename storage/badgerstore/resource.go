@@ -106,7 +106,7 @@ func (r reader) Records(kind resource.Kind, ids ...string) ([][]byte, error) {
 	return readAll(ids, func(id string) ([]byte, error) { return r.record(kind, id) })
 }
 
-// readAll calls read with each element of a list, and returns the results.
+// readAll returns the results of read for each element of a list, or the first error as a fault.
 func readAll[T, R any](list []T, read func(T) (R, error)) ([]R, error) {
 	results := make([]R, len(list))
 	for i, x := range list {
@@ -120,19 +120,28 @@ func readAll[T, R any](list []T, read func(T) (R, error)) ([]R, error) {
 
 // record reads the record with an id, nil for none. A missing record that another one names is damage.
 func (r reader) record(kind resource.Kind, id string) ([]byte, error) {
-	switch kind {
-	case resource.Access:
-		return r.get(accessPath(id))
-	case resource.Prices:
-		return r.get(pricesPath(r.account))
-	case resource.User:
+	if kind == resource.User {
 		return r.user(id)
+	}
+	if p := r.unnumbered(kind, id); p != nil {
+		return r.get(p)
 	}
 	n, err := r.number(idPath(kind, r.account, id))
 	if err != nil || n == 0 {
 		return nil, err
 	}
 	return r.existing(recordPath(kind, r.account, n))
+}
+
+// unnumbered returns the path of the record of a kind without numbers, nil for any other kind.
+func (r reader) unnumbered(kind resource.Kind, id string) path {
+	switch kind {
+	case resource.Access:
+		return at(kindAccess).text(id)
+	case resource.Prices:
+		return at(kindPrices).text(r.account)
+	}
+	return nil
 }
 
 func (r reader) user(id string) ([]byte, error) {
@@ -171,7 +180,7 @@ func (r reader) existingRecord(kind resource.Kind, id string) ([]byte, error) {
 
 // Counters implements [resource.Reader].
 func (r reader) Counters(ids []core.CounterID) ([]core.Counter, error) {
-	refs, err := readAll(ids, r.refOf)
+	refs, err := readAll(ids, func(id core.CounterID) (ref, error) { return r.s.refOf(r.view, id) })
 	if err != nil {
 		return nil, err
 	}
@@ -217,14 +226,10 @@ func (r reader) writes(c *resource.Changes) (*writes, error) {
 	return w, r.follow(w, c)
 }
 
-// put writes the record of a resource, and its number by its id.
+// put writes the record of a resource, and the number of the resource by its id. Without a value it deletes them.
 func (r reader) put(w *writes, x resource.Record) error {
-	switch x.Kind {
-	case resource.Access:
-		w.put(accessPath(x.ID), x.Value)
-		return nil
-	case resource.Prices:
-		w.put(pricesPath(r.account), x.Value)
+	if p := r.unnumbered(x.Kind, x.ID); p != nil {
+		w.put(p, x.Value)
 		return nil
 	}
 	number, byID := x.Number, idPath(x.Kind, r.account, x.ID)
@@ -276,7 +281,8 @@ func (r reader) changeSet(w *writes, name string, c *resource.SetChange) error {
 	return err
 }
 
-// follow writes the digests of changed keys, and deletes the counters of deleted users and keys.
+// follow adds the consequences of changes: the digests of changed keys, the counters of deleted users and keys, moved keys, and accounts whose removal is
+// complete.
 func (r reader) follow(w *writes, c *resource.Changes) error {
 	for _, a := range c.Accounts {
 		if a.After != nil {
@@ -286,13 +292,13 @@ func (r reader) follow(w *writes, c *resource.Changes) error {
 		if err != nil {
 			return err
 		}
-		w.purge(purged{uint32(number), a.Before.ID})
+		w.purged = append(w.purged, purged{uint32(number), a.Before.ID})
 	}
 	account, err := r.number(accountIDPath(r.account))
 	if err != nil {
 		return err
 	}
-	drop := func(kind uint32, number int64) { w.drop(ref{number, uint32(account), kind}) }
+	drop := func(kind uint32, number int64) { w.dropped = append(w.dropped, ref{number, uint32(account), kind}) }
 	for _, u := range c.Users {
 		if u.After == nil {
 			drop(kindUser, u.Before.ID)

@@ -175,18 +175,18 @@ var _ core.CappedHistory = (*Store)(nil)
 // sweep removes the records that are expired at a time. It calls pause with the size of the records that it has read.
 func (s *Store) sweep(now time.Time, pause func(bytes int) error) error {
 	remembered := s.rememberedFrom(now)
-	err := s.removeIf(at(kindRequestID), pause, func(_ path, value []byte) (bool, error) {
+	err := removeIf(s.commitTxn, at(kindRequestID), pause, func(_ path, value []byte) (bool, error) {
 		position, err := decodeNumber(value)
 		return position < remembered, err
 	})
 	if err != nil {
 		return err
 	}
-	err = s.removeIf(at(kindDay), pause, func(p path, _ []byte) (bool, error) { return expired(dateIn(p), now), nil })
+	err = removeIf(s.commitTxn, at(kindDay), pause, func(p path, _ []byte) (bool, error) { return expired(dateIn(p), now), nil })
 	if err != nil {
 		return err
 	}
-	return s.removeIf(at(kindDeleted), pause, func(p path, _ []byte) (bool, error) { return expired(record.ChunkEnd(chunkIn(p)), now), nil })
+	return removeIf(s.commitTxn, at(kindDeleted), pause, func(p path, _ []byte) (bool, error) { return expired(record.ChunkEnd(chunkIn(p)), now), nil })
 }
 
 // rememberedFrom returns the position of the oldest event whose request id may still be remembered at a time.
@@ -199,12 +199,12 @@ func (s *Store) rememberedFrom(now time.Time) (position int64) {
 	return position
 }
 
-// removeIf removes the records whose paths begin with prefix and for which expired returns true. Each batch is read and removed in one
-// transaction, so no record is removed that was written again meanwhile.
-func (s *Store) removeIf(prefix path, pause func(bytes int) error, expired func(p path, value []byte) (bool, error)) error {
+// removeIf removes the records whose paths begin with prefix and for which remove returns true, in transactions of commit. One transaction reads a batch and
+// removes its records, so a record that is written again in between stays. After each batch removeIf calls pause with the bytes that it has read.
+func removeIf(commit func(func(*badger.Txn) error) error, prefix path, pause func(bytes int) error, remove func(p path, value []byte) (bool, error)) error {
 	var old []path
 	in := func(read func(view) error) error {
-		return s.commitTxn(func(txn *badger.Txn) error {
+		return commit(func(txn *badger.Txn) error {
 			err := read(view{txn})
 			for _, p := range old {
 				err = firstOf(err, txn.Delete(p))
@@ -214,8 +214,8 @@ func (s *Store) removeIf(prefix path, pause func(bytes int) error, expired func(
 		})
 	}
 	return batches(in, prefix, pause, func(p path, value []byte) error {
-		remove, err := expired(p, value)
-		if remove {
+		isOld, err := remove(p, value)
+		if isOld {
 			old = append(old, slices.Clone(p))
 		}
 		return err

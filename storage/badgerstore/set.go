@@ -9,17 +9,21 @@ import (
 )
 
 // Page implements [resource.Reader].
-func (r reader) Page(kind resource.Kind, set string, offset, n int) ([][]byte, int, error) {
-	f, err := r.index(setPath(r.account, set))
-	if err != nil {
-		return nil, 0, fault(err)
+func (r reader) Page(kind resource.Kind, set string, offset, n int) (records [][]byte, size int, err error) {
+	numbers, size, err := r.members(setPath(r.account, set), offset, n)
+	if err == nil {
+		records, err = r.recordsAt(kind, numbers)
 	}
-	numbers, err := f.Page(offset, n)
-	if err != nil {
-		return nil, 0, fault(err)
+	return records, size, fault(err)
+}
+
+// members returns the size of the set with a base, and at most n of its numbers, in ascending order after the first offset numbers.
+func (r view) members(base path, offset, n int) (numbers []int64, size int, err error) {
+	f, err := r.index(base)
+	if err == nil {
+		numbers, err = f.Page(offset, n)
 	}
-	records, err := r.recordsAt(kind, numbers)
-	return records, f.Len(), fault(err)
+	return numbers, f.Len(), err
 }
 
 // After implements [resource.Reader].
@@ -58,8 +62,7 @@ func (r reader) recordsAt(kind resource.Kind, numbers []int64) (records [][]byte
 			records = append(records, more...)
 			continue
 		}
-		from, to := recordPath(kind, r.account, first), recordPath(kind, r.account, last)
-		err := r.eachFrom(commonPrefix(from, to), from, func(p path, value []byte) (bool, error) {
+		err := r.eachFrom(at(byte(kind)).text(r.account), recordPath(kind, r.account, first), func(p path, value []byte) (bool, error) {
 			if bytes.Equal(p, recordPath(kind, r.account, some[0])) {
 				records, some = append(records, slices.Clone(value)), some[1:]
 			}
@@ -75,22 +78,9 @@ func (r reader) recordsAt(kind resource.Kind, numbers []int64) (records [][]byte
 	return records, nil
 }
 
-// commonPrefix returns the longest path that a and b both begin with.
-func commonPrefix(a, b path) path {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return a[:n]
-}
-
 // Members implements [resource.Reader]. The sets have only numbers, so the ids of the members are "".
 func (r reader) Members(set string, offset, n int) ([]resource.Member, error) {
-	f, err := r.index(setPath(r.account, set))
-	if err != nil {
-		return nil, fault(err)
-	}
-	numbers, err := f.Page(offset, n)
+	numbers, _, err := r.members(setPath(r.account, set), offset, n)
 	members := make([]resource.Member, len(numbers))
 	for i, number := range numbers {
 		members[i].Number = number

@@ -58,11 +58,7 @@ func (s *Store) appendEnd(c *core.Consumption, of, ofUser ref) (d decided) {
 		d.absent = true
 		return d
 	}
-	listedBy := of
-	if c.KeyID == "" {
-		listedBy = ofUser
-	}
-	h := s.counters.shard(listedBy).openLocked(listedBy, c.Settlement.HoldID)
+	h := keyShard.openLocked(of, c.Settlement.HoldID)
 	if h == nil {
 		return d
 	}
@@ -92,23 +88,15 @@ func (s *Store) expire(c *core.Consumption, d *decided) error {
 		}
 		return err
 	}
-	s.counters.lock(h.key, h.user)
-	defer unlock(s.counters.shard(h.key), s.counters.shard(h.user))
-	if s.counters.shard(h.key).openLocked(h.key, h.id) == h {
-		s.closeHoldLocked(h)
-	}
+	s.closeHold(h)
 	return nil
 }
 
 // hold returns the members of the hold that a settlement needs.
 func (h *openHold) hold() *core.Hold {
-	return &core.Hold{ID: h.id, UserID: h.user.number, KeyID: h.keyID, KeySeq: h.seq(), Shared: h.shared, At: h.at, Cost: h.cost, Costs: h.costs}
-}
-
-// seq returns the Seq of the key of a hold, 0 without a key.
-func (h *openHold) seq() int64 {
-	if h.key == h.user {
-		return 0
+	c := &core.Hold{ID: h.id, UserID: h.user.number, KeyID: h.keyID, Shared: h.shared, At: h.at, Cost: h.cost, Costs: h.costs}
+	if h.key != h.user {
+		c.KeySeq = h.key.number
 	}
-	return h.key.number
+	return c
 }

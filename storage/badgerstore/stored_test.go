@@ -17,7 +17,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// storedBoot is the boot of the machine that made the stores in testdata.
+// storedBoot is the boot of the machine that has written testdata/stored.zip.
 const storedBoot = 4
 
 func storedOptions() Options {
@@ -26,10 +26,10 @@ func storedOptions() Options {
 	return o
 }
 
-// TestStored: the store opens what commit c3466cc0 has stored: testdata/stored.zip, a store that was killed, with an image, pages of counters, and
-// requests after the last checkpoint. If this fails, an upgrade loses the data of customers. A new format needs a way to read the earlier one.
+// TestStored: the store opens testdata/stored.zip, which commit c3466cc0 has written: a killed store with an image, pages of counters, and requests after the
+// last checkpoint. A failure means that an upgrade loses the data of customers. A new format needs a way to read the earlier one.
 //
-// LIMITKEEPER_RECORD=1 go test -run TestStored ./storage/badgerstore makes the files anew.
+// LIMITKEEPER_RECORD=1 go test -run TestStored ./storage/badgerstore writes both files again, in the formats of the present code.
 func TestStored(t *testing.T) {
 	const packed, exported = "testdata/stored.zip", "testdata/stored.ndjson"
 	if os.Getenv("LIMITKEEPER_RECORD") != "" {
@@ -43,8 +43,8 @@ func TestStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, damage := range map[string]func(dir string) error{
-		"as the kill has left it": func(string) error { return nil },
-		"without its database":    func(dir string) error { return os.RemoveAll(databaseIn(dir)) },
+		"as the kill left it":  func(string) error { return nil },
+		"without its database": func(dir string) error { return os.RemoveAll(databaseIn(dir)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/bits"
 	"runtime"
 	"slices"
 	"strings"
@@ -38,8 +37,8 @@ func cellsOf(account uint32, kind byte, numbers []int64, shared bool) (list []ce
 // Days implements [core.Store]. It reads one page of counters at a time.
 func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list := core.NewDays(first, last)
-	err := s.eachDay(ctx, of, first, last, func(d dayNumber) {
-		d.addTo(&list[d.date-first])
+	err := s.eachCells(ctx, of, func(p *cells) error {
+		return s.eachDayOnPage(p, first, last, func(d dayNumber) { d.addTo(&list[d.date-first]) })
 	})
 	if err == nil && of == (core.DaysFilter{Account: of.Account}) {
 		var deleted []core.CounterDay
@@ -163,11 +162,6 @@ func (s *Store) daysOfEntered(ids []core.CounterID, first, last core.Date) ([][]
 	return lists, nil
 }
 
-// eachDay calls fn with each number of each counter that matches a filter, for the days from first to last.
-func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(dayNumber)) error {
-	return s.eachCells(ctx, of, func(p *cells) error { return s.eachDayOnPage(p, first, last, fn) })
-}
-
 // PlanUsed implements [core.Store].
 func (s *Store) PlanUsed(ctx context.Context, account, plan string, p core.Period, at time.Time) (used int64, err error) {
 	err = s.eachCells(ctx, core.DaysFilter{Account: account, PlanID: plan}, func(on *cells) error {
@@ -189,7 +183,7 @@ func (s *Store) eachCells(ctx context.Context, of core.DaysFilter, fn func(*cell
 	defer s.leave()
 	var all []cells
 	err := s.readEntered(func(r view) (err error) {
-		all, err = r.cellsFor(of)
+		all, err = s.cellsFor(r, of)
 		return err
 	})
 	if err != nil {
@@ -207,41 +201,32 @@ func (s *Store) eachCells(ctx context.Context, of core.DaysFilter, fn func(*cell
 }
 
 // cellsFor returns the counters that match a filter.
-func (r view) cellsFor(of core.DaysFilter) ([]cells, error) {
+func (s *Store) cellsFor(r view, of core.DaysFilter) ([]cells, error) {
 	if of.KeyID != "" || of.UserID != 0 {
-		one, err := r.refOf(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
+		one, err := s.refOf(r, core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
 		if err != nil || one.number == 0 {
 			return nil, err
 		}
 		return cellsOf(one.account, byte(one.kind), []int64{one.number}, false), nil
 	}
-	account, err := r.number(accountIDPath(of.Account))
+	account, err := s.accounts.number(s, of.Account)
 	if err != nil || account == 0 {
 		return nil, err
 	}
 	if of.PlanID == "" {
-		users, err := r.members(setPath(of.Account, resource.UserSet(core.UserFilter{})))
-		return cellsOf(uint32(account), kindUser, users, false), err
+		users, _, err := r.members(setPath(of.Account, resource.UserSet(core.UserFilter{})), 0, math.MaxInt)
+		return cellsOf(account, kindUser, users, false), err
 	}
-	keys, err := r.members(setPath(of.Account, resource.KeySet(core.KeyFilter{PlanID: &of.PlanID})))
+	keys, _, err := r.members(setPath(of.Account, resource.KeySet(core.KeyFilter{PlanID: &of.PlanID})), 0, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}
-	users, err := r.members(setPath(of.Account, resource.UserSet(core.UserFilter{PlanID: of.PlanID})))
-	return append(cellsOf(uint32(account), kindKey, keys, false), cellsOf(uint32(account), kindUser, users, true)...), err
+	users, _, err := r.members(setPath(of.Account, resource.UserSet(core.UserFilter{PlanID: of.PlanID})), 0, math.MaxInt)
+	return append(cellsOf(account, kindKey, keys, false), cellsOf(account, kindUser, users, true)...), err
 }
 
-// members returns the numbers in an index.
-func (r view) members(base path) ([]int64, error) {
-	f, err := r.index(base)
-	if err != nil {
-		return nil, err
-	}
-	return f.Page(0, f.Len())
-}
-
-// eachDayOnPage calls fn with the numbers of the counters on a page. With p.shared it leaves out all but the shared numbers, and gives
-// them the indexes of the numbers of all requests.
+// eachDayOnPage calls fn with the numbers of the counters on a page. With p.shared it calls fn with the shared numbers only, under the
+// indexes of the numbers of the whole traffic.
 func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber)) error {
 	return s.eachDayInCells(p, first, last, func(_ byte, d dayNumber) {
 		if !p.shared {
@@ -252,8 +237,8 @@ func (s *Store) eachDayOnPage(p *cells, first, last core.Date, fn func(dayNumber
 	})
 }
 
-// eachDayInCells calls emit with the numbers of the counters on a page, and the cell of the counter. It reads the archive after the counters
-// in memory, so it does not miss days that a checkpoint writes in between.
+// eachDayInCells calls emit with each number of the counters on a page, and with the cell of the counter. It reads the archive after the
+// counters in memory, so it does not miss days that a checkpoint writes in between.
 func (s *Store) eachDayInCells(p *cells, first, last core.Date, emit func(byte, dayNumber)) error {
 	for {
 		err := s.eachDayOnce(p, first, last, emit)
@@ -267,72 +252,50 @@ func (s *Store) eachDayInCells(p *cells, first, last core.Date, emit func(byte, 
 // errPageNewer means that a checkpoint has added changes of days to the archive after eachDayOnce has read them in memory.
 var errPageNewer = errors.New("the page is newer than the counter")
 
-// eachDayOnce is eachDayInCells, or returns errPageNewer before the first emit.
+// eachDayOnce is one attempt of eachDayInCells: it may return errPageNewer before the first call of emit.
 func (s *Store) eachDayOnce(p *cells, first, last core.Date, emit func(byte, dayNumber)) error {
-	var newer []cellDay         // than the archive
-	var archived uint64         // the cells whose days in the archive count
-	changed := map[byte]int64{} // the cells with changes to days in the archive, and up to which position their page has the events
+	newer := map[core.Date][]cellDay{} // numbers newer than the archive
+	var archived uint64                // the cells whose days in the archive count
+	changed := map[byte]int64{}        // by cell with changes of days in the archive: the position up to which its page has the events
 	add := func(cell byte, t *counterState, onPage int64) {
 		if !t.archiveStale {
 			archived |= 1 << cell
 		}
 		t.eachDay(p.page.kind, func(d dayNumber) {
-			newer = append(newer, cellDay{cell, d})
+			if d.date < first || last < d.date {
+				return
+			}
+			newer[d.date] = append(newer[d.date], cellDay{cell, d})
 			if d.number.change() && !t.archiveStale {
 				changed[cell] = onPage
 			}
 		})
 	}
+	emitDay := func(date core.Date, a *archivedDay) {
+		a.update(newer[date])
+		for _, n := range *a {
+			emit(n.cell, dayNumber{date, n.kind, n.used})
+		}
+		delete(newer, date)
+	}
 	return s.eachCounter(p, add, func(r view) error {
 		if err := r.notNewer(p.page, changed); err != nil {
 			return err
 		}
-		for i, d := range newer {
-			if d.number.change() && archived&(1<<d.cell) == 0 { // of a day that nothing else has
-				d.number &^= dayChange
-				d.used = d.number.bound(d.used)
-				newer[i] = d
-			}
-			if first <= d.date && d.date <= last && !d.number.change() {
-				emit(d.cell, d.dayNumber)
-			}
-		}
-		inArchive := map[core.Date]bool{}
 		err := r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
-			inArchive[date] = true
-			for _, d := range newer { // replaces or changes the number in the archive
-				switch kind := d.number &^ dayChange; {
-				case d.date != date:
-				case d.number.change():
-					a.set(d.cell, kind, kind.bound(a.number(d.cell, kind)+d.used))
-				default:
-					a.set(d.cell, kind, 0)
-				}
-			}
-			for mask := archived; mask != 0; mask &= mask - 1 {
-				cell := byte(bits.TrailingZeros64(mask))
-				for n, used := range a.fixed[cell][:dayNumbersOf(p.page.kind)] {
-					if used != 0 {
-						emit(cell, dayNumber{date, dayKind(n) | hourMark(date), used})
-					}
-				}
-			}
-			for _, m := range a.meters {
-				if archived&(1<<m.cell) != 0 {
-					emit(m.cell, dayNumber{date, m.kind, m.used})
-				}
-			}
+			*a = slices.DeleteFunc(*a, func(n cellNumber) bool { return archived&(1<<n.cell) == 0 })
+			emitDay(date, a)
 		})
-		for _, d := range newer {
-			if kind := d.number &^ dayChange; d.number.change() && kind.bound(d.used) != 0 && first <= d.date && d.date <= last && !inArchive[d.date] {
-				emit(d.cell, dayNumber{d.date, kind, d.used})
+		for date := range newer {
+			if err == nil {
+				emitDay(date, new(archivedDay))
 			}
 		}
 		return err
 	})
 }
 
-// notNewer returns errPageNewer if a page has later events of a counter than up to a position.
+// notNewer returns errPageNewer if a page has events of a counter after the position of its cell.
 func (r view) notNewer(of ref, positions map[byte]int64) error {
 	if len(positions) == 0 {
 		return nil

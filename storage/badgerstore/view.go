@@ -73,6 +73,7 @@ func (r view) eachFrom(prefix, from path, fn func(p path, value []byte) (bool, e
 	return r.each(prefix, from, false, fn)
 }
 
+// each is eachFrom, in descending order with down.
 func (r view) each(prefix, from path, down bool, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues, o.Reverse = prefix, false, down
@@ -91,11 +92,6 @@ func (r view) each(prefix, from path, down bool, fn func(p path, value []byte) (
 		}
 		return nil
 	})
-}
-
-// eachBefore calls fn as eachFrom does, but in descending order from the path from.
-func (r view) eachBefore(prefix, from path, fn func(p path, value []byte) (bool, error)) error {
-	return r.each(prefix, from, true, fn)
 }
 
 // The bounds of what one iterator reads in batches; see the memtables of package table.

@@ -9,6 +9,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // The largest number of records and bytes in one transaction of Badger. Badger's own limits are about 15 % of a
@@ -47,17 +48,11 @@ func (w *writes) put(p path, value []byte) {
 	w.bytes += len(p) + len(value)
 }
 
-// drop deletes a counter with its history.
-func (w *writes) drop(of ref) { w.dropped = append(w.dropped, of) }
-
 // value returns the new value at a path, nil for a deletion. ok is false without a write at the path.
 func (w *writes) value(p path) (value []byte, ok bool) {
 	value, ok = w.byPath[string(p)]
 	return value, ok
 }
-
-// purge removes all records of an account, see purge.go.
-func (w *writes) purge(p purged) { w.purged = append(w.purged, p) }
 
 // fit reports whether the records fit into one transaction of Badger.
 func (w *writes) fit() bool { return len(w.byPath) <= maxWrites && w.bytes <= maxWriteBytes }
@@ -147,9 +142,9 @@ func (w *writes) encode() []byte {
 }
 
 // decodeWrites decodes the result of encode.
-func decodeWrites(record []byte) (*writes, error) {
+func decodeWrites(b []byte) (*writes, error) {
 	w := newWrites()
-	for r := newDecoder(record); !r.Ended(); {
+	for r := record.NewReader(b); !r.Ended(); {
 		op, p, ok := r.Uvarint(), path(r.Text()), true
 		switch op {
 		case opSet:
@@ -160,14 +155,14 @@ func decodeWrites(record []byte) (*writes, error) {
 		case opDrop, opMove:
 			var of ref
 			if of, ok = pageOf(p); op == opDrop {
-				w.drop(of)
+				w.dropped = append(w.dropped, of)
 			} else {
 				w.moved = append(w.moved, of)
 			}
 		case opPurge:
 			var of purged
 			of, ok = decodePurged(p)
-			w.purge(of)
+			w.purged = append(w.purged, of)
 		default:
 			ok = false
 		}

@@ -136,7 +136,7 @@ func (s *Store) PurgeAccount(_ context.Context, id string) (bool, error) {
 		maps.DeleteFunc(s.usages, func(of core.CounterID, _ *usage) bool { return of.Account == id })
 		delete(s.resources, id)
 		delete(s.holds, id)
-		delete(s.rankings, id)
+		s.rankings.Remove(id)
 		maps.DeleteFunc(s.audits, func(of auditName, _ *auditLog) bool { return of.account == id })
 		return nil
 	})

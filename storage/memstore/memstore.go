@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/ranking"
 )
 
 // Store is a [core.Store] in memory.
@@ -25,14 +26,14 @@ type data struct {
 	resources map[string]*resources // by the ID of the account
 	usages    map[core.CounterID]*usage
 	holds     map[string][]*core.Hold // by account, in the order in which they were opened
-	rankings  map[string]*ranking     // by account
+	rankings  *ranking.Rankings
 	audits    map[auditName]*auditLog
 }
 
 // New returns an empty store.
 func New() *Store {
 	return &Store{data: data{resources: map[string]*resources{}, usages: map[core.CounterID]*usage{}, holds: map[string][]*core.Hold{},
-		rankings: map[string]*ranking{}, audits: map[auditName]*auditLog{}}}
+		rankings: &ranking.Rankings{}, audits: map[auditName]*auditLog{}}}
 }
 
 // Reopen closes the store and returns a new one with the same content, as after a restart of the

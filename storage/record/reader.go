@@ -12,30 +12,36 @@ type Reader struct{ rest []byte }
 // NewReader returns a reader of a record.
 func NewReader(record []byte) *Reader { return &Reader{record} }
 
-// Failed reports whether a member was missing.
+// Failed reports whether a member was missing, or Fail was called.
 func (r *Reader) Failed() bool { return r.rest == nil }
 
-// Fail makes Failed return true.
+// Fail makes Failed return true, for a member that was read but is invalid.
 func (r *Reader) Fail() { r.rest = nil }
 
-// Ended reports whether the whole record was read.
+// Ended reports whether the whole record was read, or the reader has failed.
 func (r *Reader) Ended() bool { return len(r.rest) == 0 }
 
-// Rest returns the bytes behind the last read, without a copy.
+// Rest returns the bytes behind the last read, without a copy. It is nil after a failure.
 func (r *Reader) Rest() []byte { return r.rest }
 
 // Uvarint reads a number written by [binary.AppendUvarint].
 func (r *Reader) Uvarint() uint64 {
+	if len(r.rest) > 0 && r.rest[0] < 0x80 { // most numbers
+		return uint64(r.Take(1)[0])
+	}
 	n, size := binary.Uvarint(r.rest)
-	r.skip(size)
+	if size <= 0 {
+		r.Fail()
+		return 0
+	}
+	r.rest = r.rest[size:]
 	return n
 }
 
 // Varint reads a number written by [binary.AppendVarint].
 func (r *Reader) Varint() int64 {
-	n, size := binary.Varint(r.rest)
-	r.skip(size)
-	return n
+	n := r.Uvarint()
+	return int64(n>>1) ^ -int64(n&1)
 }
 
 // Uint reads a big-endian number of size bytes, at most 8.
@@ -56,15 +62,6 @@ func (r *Reader) Text() string { return string(r.Take(r.Uvarint())) }
 func (r *Reader) Time() time.Time {
 	seconds, nanoseconds := r.Varint(), r.Uvarint()
 	return time.Unix(seconds, int64(nanoseconds)).UTC()
-}
-
-// skip skips a varint of the size, at most 0 for none.
-func (r *Reader) skip(size int) {
-	if size <= 0 {
-		r.Fail()
-		return
-	}
-	r.rest = r.rest[size:]
 }
 
 // Take returns the next n bytes, nil if the record is shorter. They share the memory of the record.

@@ -1,7 +1,9 @@
 package record_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -24,6 +26,16 @@ func TestMetadataAsItIs(t *testing.T) {
 	}
 	if d := cmp.Diff(u, got); d != "" {
 		t.Errorf("user (-want +got):\n%s", d)
+	}
+}
+
+// A list that is longer than its record is damaged, for any length. Decoded as a shorter list it would lose costs.
+func TestRecordWithTooLongList(t *testing.T) {
+	for _, n := range []uint64{1, 1 << 62, 1 << 63, math.MaxUint64} {
+		c, costs := record.Decoder(binary.AppendUvarint(nil, n)), []core.MeterCost(nil)
+		if c.Costs(&costs); !c.Failed() {
+			t.Errorf("a list of %d costs: got %v, want a failure", n, costs)
+		}
 	}
 }
 

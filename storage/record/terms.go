@@ -1,63 +1,50 @@
 package record
 
-import (
-	"encoding/binary"
+import "github.com/limitkeeper/limitkeeper/core"
 
-	"github.com/limitkeeper/limitkeeper/core"
-)
-
-// AppendTerms appends terms without their rates.
+// Terms codes terms without their rates. Decoding fails for an unknown period.
 //
-//	primary limit          see appendMax
+//	primary limit          see limit
 //	plan id, plan name     texts
 //	overrides of the user  uvarint, see core.Terms.OfUser
-//	further limits         their number, a uvarint; of each the meter, a text, then see appendMax
+//	further limits         their number, a uvarint; of each the meter, a text, then see limit
 //	limits of the key      the same
-func AppendTerms(b []byte, t *core.Terms) []byte {
-	b = appendMax(b, t.LimitAt(0))
-	b = AppendText(AppendText(b, t.PlanID), t.PlanName)
-	b = appendLimits(binary.AppendUvarint(b, t.OfUser), t.Further)
-	return appendLimits(b, t.Own.Limits)
-}
-
-func appendLimits(b []byte, limits []core.Limit) []byte {
-	b = binary.AppendUvarint(b, uint64(len(limits)))
-	for _, l := range limits {
-		b = appendMax(AppendText(b, l.Meter), l)
+func (c *Codec) Terms(t *core.Terms) {
+	primary := t.LimitAt(0)
+	c.limit(&primary)
+	if c.Decodes() {
+		t.Period, t.OnExceed, t.Limit = primary.Period, primary.OnExceed, primary.Max
 	}
-	return b
+	c.Text(&t.PlanID)
+	c.Text(&t.PlanName)
+	Number(c, &t.OfUser)
+	for _, list := range []*[]core.Limit{&t.Further, &t.Own.Limits} {
+		List(c, list, func(l *core.Limit) {
+			c.Text(&l.Meter)
+			c.limit(l)
+		})
+	}
 }
 
-// appendMax appends twice the period, plus 1 for a limit that denies nothing, and the maximum: uvarints.
-func appendMax(b []byte, l core.Limit) []byte {
+// limit codes a limit without its meter: twice the period, plus 1 for a limit that denies nothing, and the maximum: uvarints.
+func (c *Codec) limit(l *core.Limit) {
 	period := uint64(l.Period) << 1
 	if l.OnExceed == core.AllowExceed {
 		period |= 1
 	}
-	return binary.AppendUvarint(binary.AppendUvarint(b, period), uint64(l.Max))
-}
-
-// Terms reads what [AppendTerms] appends.
-func (r *Reader) Terms() (t core.Terms) {
-	primary := r.max(core.MeterRequests)
-	t.Period, t.OnExceed, t.Limit = primary.Period, primary.OnExceed, primary.Max
-	t.PlanID, t.PlanName, t.OfUser = r.Text(), r.Text(), r.Uvarint()
-	t.Further, t.Own.Limits = r.limits(), r.limits()
-	return t
-}
-
-func (r *Reader) limits() (list []core.Limit) {
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		list = append(list, r.max(r.Text()))
+	Number(c, &period)
+	Number(c, &l.Max)
+	if c.Decodes() {
+		if l.Period, l.OnExceed = core.Period(period>>1), period&1 == 1; period>>1 > uint64(core.Lifetime) {
+			c.Fail()
+		}
 	}
-	return list
 }
 
-func (r *Reader) max(meter string) core.Limit {
-	period, most := r.Uvarint(), int64(r.Uvarint())
-	l := core.Limit{Meter: meter, Max: most, Period: core.Period(period >> 1), OnExceed: period&1 == 1}
-	if period>>1 > uint64(core.Lifetime) {
-		r.Fail()
-	}
-	return l
+// Costs codes costs: their number, a uvarint, and for each its meter, a text, and its cost, a uvarint.
+func (c *Codec) Costs(list *[]core.MeterCost) {
+	List(c, list, func(m *core.MeterCost) {
+		c.Text(&m.Meter)
+		Number(c, &m.Cost)
+	})
 }

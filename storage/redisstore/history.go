@@ -79,15 +79,14 @@ func decodeHistory(r rueidis.RedisResult) ([]core.Entry, int, error) {
 	return entries, int(number(all[0])), nil
 }
 
-// The first byte of an entry: 0 for allowed, 60 for denied by a limit that is at its end, 61 for allowed with a hold, 1 + the index in [core.Reasons] for denied, 62 for a settlement, 63 for an adjustment; plus markLate if an older entry of
-// the history is later. See shared.lua.
+// The first byte of an entry is a mark. The mark of a request that was denied without a limit is 1 + the index of its reason in [core.Reasons]. See shared.lua.
 const (
 	markAllowed    byte = 0
-	markLimit      byte = 60
-	markHold       byte = 61
+	markLimit      byte = 60 // denied by a limit that is used up
+	markHold       byte = 61 // allowed, with a hold
 	markSettlement byte = 62
 	markAdjustment byte = 63
-	markLate       byte = 64
+	markLate       byte = 64 // added to the mark if an older entry of the history is later
 )
 
 // markOf returns the first byte of the entry of a denied request.
@@ -123,9 +122,8 @@ func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []
 	b = record.AppendText(b, e.IP)
 	b = record.AppendText(b, e.Endpoint)
 	b = record.AppendText(b, e.RequestID)
-	if st := e.Settlement; st != nil {
-		b = append(record.AppendText(b, st.HoldID), byte(slices.Index(holdStatuses, st.Status)))
-		b = appendCosts(binary.AppendUvarint(record.AppendTime(b, st.HeldAt), uint64(st.Cost)), st.Costs)
+	if e.Settlement != nil {
+		b = record.Append(b, func(c *record.Codec) { codeSettlement(c, e.Settlement) })
 	}
 	for _, m := range e.Costs {
 		b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
@@ -150,7 +148,7 @@ func encodeEntry(b []byte, mark byte, e *core.Entry, retention time.Duration) []
 	return b
 }
 
-// origins are the owners of limits. Entries keep the index in this list.
+// origins are the owners of limits. Entries have the index in this list.
 var origins = []core.Origin{core.OfPlan, core.OfUser, core.OfKey}
 
 // limitCode returns a limit without its maximum and meter, as one byte: the period from 1, plus 8 times the index of its owner in origins.
@@ -211,14 +209,13 @@ func decodeAdjustment(r *record.Reader) *core.Adjustment {
 	return a
 }
 
-// decodeSettlement decodes what encodeEntry appends for a settlement.
-func decodeSettlement(r *record.Reader) *core.Settlement {
-	st := &core.Settlement{HoldID: r.Text()}
-	if i := r.Uint(1); i < uint64(len(holdStatuses)) {
-		st.Status = holdStatuses[i]
-	}
-	st.HeldAt, st.Cost, st.Costs = r.Time(), int64(r.Uvarint()), readCosts(r)
-	return st
+// codeSettlement codes what an entry has of a settlement. Its new costs are in the entry itself.
+func codeSettlement(c *record.Codec, st *core.Settlement) {
+	c.Text(&st.HoldID)
+	record.Index(c, &st.Status, holdStatuses)
+	c.Time(&st.HeldAt)
+	record.Number(c, &st.Cost)
+	c.Costs(&st.Costs)
 }
 
 // decodeEntry decodes an entry with its head (HEAD in shared.lua).
@@ -250,7 +247,10 @@ func decodeEntry(b string) (e core.Entry, err error) {
 	case markAdjustment:
 		e.Adjustment = decodeAdjustment(r)
 	case markSettlement:
-		e.Settlement = decodeSettlement(r)
+		c := record.Decoder(r.Rest())
+		e.Settlement = new(core.Settlement)
+		codeSettlement(&c, e.Settlement)
+		r = &c.Reader
 	case markHold: // the script has appended the random part of its id
 		rest := r.Rest()
 		n := max(0, len(rest)-randomSize)
@@ -275,31 +275,31 @@ func digestOfID(id string) string {
 // holdFollows is added to the number of anchors of an answer if the id of a hold follows them.
 const holdFollows = 1 << 10
 
-// encodeTerms encodes the terms, the anchors and the hold of a request, for the answer that a repeated request gets.
+// encodeTerms encodes the terms, the anchors and the id of the hold of a request, for the answer to a repeated request.
 func encodeTerms(c *core.Consumption) []byte {
-	n := uint64(len(c.Anchors))
+	hold := ""
 	if c.Hold != nil {
-		n += holdFollows
+		hold = c.Hold.ID
 	}
-	b := binary.AppendUvarint(record.AppendTerms(nil, &c.Terms), n)
-	for _, a := range c.Anchors {
-		b = record.AppendTime(record.AppendTime(b, a.From), a.Start)
-	}
-	if c.Hold != nil {
-		b = record.AppendText(b, c.Hold.ID)
-	}
-	return b
+	return record.Append(nil, func(b *record.Codec) { codeTerms(b, c, &hold) })
 }
 
-// decodeTerms decodes terms and anchors, and returns the id of the hold, "" for none.
-func decodeTerms(r *record.Reader, c *core.Consumption) (hold string) {
-	c.Terms = r.Terms()
-	n := r.Uvarint()
-	for range n % holdFollows {
-		c.Anchors = append(c.Anchors, core.Anchor{From: r.Time(), Start: r.Time()})
+// codeTerms codes terms, the anchors of the user (their number, plus holdFollows if hold is not "", and two times of each), and the id of the hold.
+func codeTerms(b *record.Codec, c *core.Consumption, hold *string) {
+	b.Terms(&c.Terms)
+	n := uint64(len(c.Anchors))
+	if *hold != "" {
+		n += holdFollows
+	}
+	record.Number(b, &n)
+	if b.Decodes() && n%holdFollows > 0 {
+		c.Anchors = make([]core.Anchor, n%holdFollows)
+	}
+	for i := range c.Anchors {
+		b.Time(&c.Anchors[i].From)
+		b.Time(&c.Anchors[i].Start)
 	}
 	if n >= holdFollows {
-		hold = r.Text()
+		b.Text(hold)
 	}
-	return hold
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"strconv"
@@ -53,10 +52,28 @@ func randomPart(id string) string { return id[strings.LastIndexByte(id, '_')+1:]
 // randomSize is the size of the random part in the scripts.
 const randomSize = 24
 
-// encodeHold returns the record of a hold. The scripts read the first 7 bytes only.
+// encodeHold returns the record of a hold without its id.
 func encodeHold(h *core.Hold) string {
-	b := []byte{byte(slices.Index(holdStatuses, h.Status))}
-	b = record.AppendUint(b, 6, uint64(h.ExpiresAt.UnixMilli()))
+	return string(record.Append(nil, func(c *record.Codec) { codeHold(c, h) }))
+}
+
+// decodeHold decodes the record of the hold with an id. The error is record.ErrDamaged.
+func decodeHold(id, b string) (*core.Hold, error) {
+	c, h := record.Decoder([]byte(b)), &core.Hold{ID: id}
+	if codeHold(&c, h); c.Failed() || !c.Ended() {
+		return nil, record.ErrDamaged
+	}
+	return h, nil
+}
+
+// codeHold codes the record of a hold: its members in the order of the calls. The scripts read the first 7 bytes only, the status and the end in
+// milliseconds. The flags are 1 for Shared plus 2 for ReleaseHeld.
+func codeHold(c *record.Codec, h *core.Hold) {
+	ends := uint64(h.ExpiresAt.UnixMilli())
+	record.Index(c, &h.Status, holdStatuses)
+	if c.Fixed(6, &ends); c.Decodes() {
+		h.ExpiresAt = time.UnixMilli(int64(ends)).UTC()
+	}
 	flags := byte(0)
 	if h.Shared {
 		flags |= 1
@@ -64,51 +81,21 @@ func encodeHold(h *core.Hold) string {
 	if h.OnExpiry == core.ReleaseHeld {
 		flags |= 2
 	}
-	b = binary.AppendUvarint(append(b, flags), uint64(h.UserID))
-	b = binary.AppendUvarint(record.AppendText(b, h.KeyID), uint64(h.KeySeq))
-	b = binary.AppendUvarint(record.AppendTime(b, h.At), uint64(h.Cost))
-	b = record.AppendText(record.AppendText(appendCosts(b, h.Costs), h.Method), h.Path)
-	b = record.AppendTime(record.AppendTime(b, h.PricedAt), h.ClosedAt)
-	return string(appendCosts(binary.AppendUvarint(b, uint64(h.Settled)), h.SettledCosts))
-}
-
-// decodeHold decodes the record of a hold with an id.
-func decodeHold(id, b string) (*core.Hold, error) {
-	r := record.NewReader([]byte(b))
-	h := &core.Hold{ID: id}
-	if i := r.Uint(1); i < uint64(len(holdStatuses)) {
-		h.Status = holdStatuses[i]
-	} else {
-		r.Fail()
+	if c.Byte(&flags); c.Decodes() {
+		h.Shared, h.OnExpiry = flags&1 != 0, core.OnExpiry(flags&2 != 0)
 	}
-	h.ExpiresAt = time.UnixMilli(int64(r.Uint(6))).UTC()
-	flags := r.Uint(1)
-	h.Shared, h.OnExpiry = flags&1 != 0, core.OnExpiry(flags&2 != 0)
-	h.UserID, h.KeyID, h.KeySeq = int64(r.Uvarint()), r.Text(), int64(r.Uvarint())
-	h.At, h.Cost = r.Time(), int64(r.Uvarint())
-	h.Costs, h.Method, h.Path = readCosts(r), r.Text(), r.Text()
-	h.PricedAt, h.ClosedAt = r.Time(), r.Time()
-	h.Settled, h.SettledCosts = int64(r.Uvarint()), readCosts(r)
-	if r.Failed() || !r.Ended() {
-		return nil, record.ErrDamaged
-	}
-	return h, nil
-}
-
-// appendCosts appends costs and their number.
-func appendCosts(b []byte, costs []core.MeterCost) []byte {
-	b = binary.AppendUvarint(b, uint64(len(costs)))
-	for _, m := range costs {
-		b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
-	}
-	return b
-}
-
-func readCosts(r *record.Reader) (costs []core.MeterCost) {
-	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
-		costs = append(costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
-	}
-	return costs
+	record.Number(c, &h.UserID)
+	c.Text(&h.KeyID)
+	record.Number(c, &h.KeySeq)
+	c.Time(&h.At)
+	record.Number(c, &h.Cost)
+	c.Costs(&h.Costs)
+	c.Text(&h.Method)
+	c.Text(&h.Path)
+	c.Time(&h.PricedAt)
+	c.Time(&h.ClosedAt)
+	record.Number(c, &h.Settled)
+	c.Costs(&h.SettledCosts)
 }
 
 // holdLife returns the lifetime of the record of a hold from a time on, in milliseconds. After its end, a hold is remembered as long as a

@@ -64,12 +64,14 @@ func decodeResult(c *core.Consumption, r *record.Reader, reason core.Reason) cor
 
 // decodeRepeated decodes a stored first answer.
 func decodeRepeated(r *record.Reader) (v core.ConsumeResult, err error) {
-	first := core.Consumption{Cost: 1}
-	hold := decodeTerms(r, &first)
-	v = decodeResult(&first, r, "")
+	first, hold, c := core.Consumption{Cost: 1}, "", record.Decoder(r.Rest())
+	if codeTerms(&c, &first, &hold); c.Failed() { // the windows of an invalid period would panic
+		return v, record.ErrDamaged
+	}
+	v = decodeResult(&first, &c.Reader, "")
 	v.FirstTerms = &first.Terms
 	v.HoldID = hold
-	if r.Failed() {
+	if c.Failed() {
 		err = record.ErrDamaged
 	}
 	return v, err

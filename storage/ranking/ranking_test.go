@@ -1,4 +1,4 @@
-package badgerstore
+package ranking
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestRankingIsCut(t *testing.T) {
 		}
 		rank(user, 0)
 	}
-	if got := r.lists[""].Len(); got != 1 || !r.wholeAt.IsZero() {
+	if got := r.lists[""].len(); got != 1 || !r.wholeAt.IsZero() {
 		t.Errorf("%d counters are left, complete at %v; want 1, and an incomplete ranking", got, r.wholeAt)
 	}
 	r.completeLocked(now)
