@@ -43,15 +43,15 @@ PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	CappedSource|CappedTarget|CheckRecords|CheckWrongEvent|Compressed|ConformanceOnCluster|Contradictions|Copies|$\
 	CutFiles|CutOff.*|Damaged.*|DaysOf.*|DeleteKeysOnLargePages|DeleteUserInterrupted|DeleteUserWithManyKeys|$\
 	DenialsPerDay|DiskFilled(Slowly|AtOnce)|EarlyDataOverHTTP3|EventLogRefuses|EventsOfBatch|$\
-	FailedCloseThenPowerCut|FlippedBytes|Generators|HistoryCursorGoesOn|HistoryOfAnUnsteadyClock|Image.*|$\
-	ImportAgainAfterRevoke|ImportKilledAtAnyStep|ImportSmallCache|Interrupted|InterruptedFirstOpening|$\
+	FailedCloseThenPowerCut|FlippedBytes|Generators|HistoryCursorGoesOn|HistoryOfAnUnsteadyClock|HoursAcrossCheckpoints|Image.*|$\
+	ImportAgainAfterRevoke|ImportKilledAtAnyStep|ImportSmallCache|Interrupted|InterruptedFirstOpening|Invoice|$\
 	Kill(Events|Feed|Holds|ed)?|KilledDuringImage|KilledReplay.*|KnownBrowser|LargeFile|LargeTransaction|Lost.*|$\
 	ManyDeletions|MoreEventsThanFit|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|PagesAreThrottled|Password|$\
 	Pictures|PlanAtBound|PowerCut.*|PurgeKilled|PurgeOnTwoNodes|Random(Bodies|Days|Holds)|Renew.*|Repair.*|$\
 	ReplayWritesPages|ReportForms|ReportMemory|RequestsStreamMemory|RestoreAgain|RestoreBeyondMaxHistory|$\
 	ReusedNumberPageAhead|RoundTrip.*|Search|SignInsAreLogged|Size|SmallerCounterCache|SmallerMemtable|$\
 	SpecPagination|StartWithoutRoomToReplay|StorePower|StreamHistoryOfManyUsers|SyncBeforeTable|$\
-	ThresholdsOfFallenCounters|Throttle|ThrottleAgainstModel|VerifyBlocks|ZeroedRanges)$$
+	ThresholdsOfFallenCounters|Throttle|ThrottleAgainstModel|UsageFeedOfMonth|VerifyBlocks|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 

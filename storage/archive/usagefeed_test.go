@@ -18,9 +18,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// TestUsageFeed makes a month of traffic as in TestInvoice, while the store is reopened, writes of the feed fail before and after they are stored, and the receiver
+// TestUsageFeedOfMonth makes a month of traffic as in TestInvoice, while the store is reopened, writes of the feed fail before and after they are stored, and the receiver
 // gets events twice. The events add up to the notes, by user and hour and by key and hour, and to the report of the month.
-func TestUsageFeed(t *testing.T) {
+func TestUsageFeedOfMonth(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) storetest.Opened{
 		"memory": func(*testing.T) storetest.Opened { return inMemory() },
 		"disk":   onDisk,
