@@ -21,7 +21,7 @@ import (
 // TestStored: the store opens what commit c3466cc0 has stored: testdata/stored.json, what DUMP answers for each key of Redis after random operations. If
 // this fails, an upgrade loses the data of customers. A new format needs a way to read the earlier one.
 //
-// LIMITKEEPER_RECORD=1 go test -run TestStored ./storage/redisstore makes the files anew.
+// LIMITKEEPER_RECORD=1 go test -run TestStored ./storage/redisstore makes the files again.
 func TestStored(t *testing.T) {
 	const dumped, exported = "testdata/stored.json", "testdata/stored.ndjson"
 	if os.Getenv("LIMITKEEPER_RECORD") != "" {
