@@ -74,17 +74,8 @@ func (t *counterState) code(c *record.Codec) {
 
 func (t *counterState) flags() uint64 {
 	_, recorded := t.DeniedOn()
-	flags := uint64(0)
-	if t.archiveStale {
-		flags |= stateStale
-	}
-	if t.DeniedOmitted != 0 || recorded != 0 || t.LastRefused != 0 || t.Meters != nil {
-		flags |= stateMore
-	}
-	if t.hour != 0 {
-		flags |= stateHour
-	}
-	return flags
+	more := t.DeniedOmitted != 0 || recorded != 0 || t.LastRefused != 0 || t.Meters != nil
+	return uint64(stateStale*flagByte(t.archiveStale) | stateMore*flagByte(more) | stateHour*flagByte(t.hour != 0))
 }
 
 // codePeriodUsage codes the usage of each period.
